@@ -12,8 +12,10 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -60,6 +62,21 @@ def other_lines(*suffixes: str, below: Path = SRC) -> int:
     """The lines, without blank ones, of all files with these suffixes."""
     paths = [path for suffix in suffixes for path in sorted(below.rglob(f"*{suffix}"))]
     return sum(bool(line.strip()) for path in paths for line in path.read_text("utf-8").splitlines())
+
+
+def duplicate_pairs(below: Path, size: int = 6) -> set[tuple[Path, Path]]:
+    """The pairs of SQL files, or a file with itself, that share `size` lines in a row.
+
+    Comments, with them the front matter, blank lines and lines of punctuation do not count.
+    """
+    places: defaultdict[tuple[str, ...], list[tuple[Path, int]]] = defaultdict(list)
+    for path in sorted(below.rglob("*.sql")):
+        lines = [" ".join(line.split()) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line for line in lines if re.search(r"\w", line) and not line.startswith("--")]
+        for at in range(len(lines) - size + 1):
+            places[tuple(lines[at : at + size])].append((path, at))
+    twice = (pair for same in places.values() for pair in combinations(same, 2))
+    return {(a, b) for (a, at), (b, other) in twice if a != b or other - at >= size}
 
 
 def imports() -> dict[str, set[str]]:
@@ -196,13 +213,14 @@ def walks() -> dict[str, tuple[int, int, int]]:
 
 
 def figures() -> dict[str, int]:
-    """The bounded figures: code lines of Python, lines of C and JavaScript, modules and import cycles."""
+    """The bounded figures: code lines, modules, import cycles, and pairs of SQL files that share lines."""
     paths = modules().values()
     return {
         "code lines of Python": sum(map(code_lines, paths)),
         "lines of C and JavaScript": other_lines(".c", ".h", ".js"),
         "modules": len(paths),
         "import cycles": len(cycles()),
+        "duplicate pairs of SQL": len(duplicate_pairs(ROOT / "sql")),
     }
 
 

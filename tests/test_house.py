@@ -30,6 +30,7 @@ BOUNDS = {
     "lines of C and JavaScript": 2_130,
     "modules": 240,
     "import cycles": 0,
+    "duplicate pairs of SQL": 64,
 }
 # Each kind of stored object, by its keys; beside them are staging, probes, the inbox and files of a person.
 _RUN = r"[a-z0-9._+=~-]+"
@@ -91,6 +92,16 @@ def test_a_cycle_of_type_imports_counts(monkeypatch: pytest.MonkeyPatch) -> None
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
     monkeypatch.setattr(house, "imports", lambda: graph)
     assert house.cycles() == [["b", "c"]]
+
+
+def test_lines_shared_by_two_files_are_a_pair(tmp_path: Path) -> None:
+    shared = "SELECT\n  a,\n  b,\n\n  -- c\n  c,\n  d\nFROM x\n"
+    (tmp_path / "one.sql").write_text(f"-- head\n{shared}")
+    (tmp_path / "two.sql").write_text(shared.replace("  d", "      d"))
+    (tmp_path / "three.sql").write_text(shared.replace("  d", "  e"))
+    assert house.duplicate_pairs(tmp_path) == {(tmp_path / "one.sql", tmp_path / "two.sql")}
+    (tmp_path / "two.sql").write_text(shared * 2)
+    assert (tmp_path / "two.sql", tmp_path / "two.sql") in house.duplicate_pairs(tmp_path)
 
 
 def test_the_small_trace_has_its_events() -> None:

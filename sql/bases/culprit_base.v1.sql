@@ -4,15 +4,15 @@
 -- ///
 -- A rule returns, for each interval or slice of the analyzed time, run_id, rank, steps, analyzed_ns, matches
 -- (whether it counts), label (what caused it), lost_ns, event_id, step, from_ns, to_ns, and words: a STRUCT
--- of the rule's texts, the same in each row of a rank: subject, saving_limit, observation (with
--- {culprit}), advice, evidence, evidence_filter, only_largest (only what causes most counts), is_context. It
--- may return doubt.
+-- of the rule's texts: subject, saving_limit, observation (with {culprit}), advice, evidence, evidence_filter,
+-- only_largest (only what causes most counts), is_context. Each subject of a rank is a row. Words that depend on
+-- the label are those of what causes most. It may return doubt, whole_ns (share is a share of it, instead of
+-- analyzed_ns) and may_find (FALSE if another condition of the rule does not hold), the same for all of a subject.
 SELECT
   run_id,
   rank,
-  words.subject AS subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
+  subject,
+  share >= $warning_share AND may_find AS is_finding,
   share,
   count,
   steps,
@@ -34,22 +34,25 @@ SELECT
 FROM (
   WITH
     part AS (
-      SELECT run_id, rank, label, sum(lost_ns)::BIGINT AS part_ns
+      SELECT run_id, rank, words.subject AS subject, label, sum(lost_ns)::BIGINT AS part_ns
       FROM base_input
       WHERE matches
-      GROUP BY run_id, rank, label
+      GROUP BY run_id, rank, subject, label
     ),
     largest AS (
-      SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
+      SELECT run_id, rank, subject, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
       FROM part
-      GROUP BY run_id, rank
+      GROUP BY run_id, rank, subject
     ),
     occurrence AS (
       SELECT
         found.run_id,
         found.rank,
+        found.words.subject AS subject,
         found.steps,
         found.analyzed_ns,
+        found.whole_ns,
+        found.may_find,
         found.lost_ns,
         found.event_id,
         found.step,
@@ -59,27 +62,36 @@ FROM (
         found.doubt,
         largest.culprit,
         largest.part_ns,
-        found.matches AND (NOT found.words.only_largest OR found.label = largest.culprit) AS counts
-      -- What a rule does not return is null.
-    FROM (SELECT NULL::INTEGER AS doubt WHERE FALSE UNION ALL BY NAME FROM base_input) AS found
-      LEFT JOIN largest ON largest.run_id = found.run_id AND largest.rank = found.rank
+        found.matches AND found.label = largest.culprit AS is_culprit,
+        found.matches AND (NOT found.words.only_largest OR is_culprit) AS counts
+      FROM (
+        -- What a rule does not return is null.
+        SELECT NULL::INTEGER AS doubt, NULL::BIGINT AS whole_ns, NULL::BOOLEAN AS may_find
+        WHERE FALSE
+        UNION ALL BY NAME
+        FROM base_input
+      ) AS found
+      LEFT JOIN largest
+        ON largest.run_id = found.run_id AND largest.rank = found.rank AND largest.subject = found.words.subject
     )
   SELECT
     run_id,
     rank,
+    subject,
     any_value(steps) AS steps,
     any_value(analyzed_ns) AS analyzed_ns,
-    any_value(words) AS words,
+    coalesce(any_value(words) FILTER (is_culprit), any_value(words)) AS words,
     any_value(doubt) AS doubt,
+    coalesce(any_value(may_find), TRUE) AS may_find,
     any_value(culprit) AS culprit,
     any_value(part_ns) AS part_ns,
     count(*) FILTER (counts) AS count,
     coalesce(sum(lost_ns) FILTER (counts), 0)::BIGINT AS saving_ns,
-    saving_ns / any_value(analyzed_ns) AS share,
+    saving_ns / coalesce(any_value(whole_ns), any_value(analyzed_ns)) AS share,
     arg_max(event_id, (lost_ns, -from_ns)) FILTER (counts) AS event_id,
     arg_max(step, (lost_ns, -from_ns)) FILTER (counts) AS step,
     arg_max(from_ns, (lost_ns, -from_ns)) FILTER (counts) AS from_ns,
     arg_max(to_ns, (lost_ns, -from_ns)) FILTER (counts) AS to_ns
   FROM occurrence
-  GROUP BY run_id, rank
+  GROUP BY run_id, rank, subject
 ) AS total

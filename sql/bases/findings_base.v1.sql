@@ -36,9 +36,8 @@
 -- saving_step_ns  = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "saving_ns per step, rounded down; null if the trace has no complete step." }
 -- saving_share    = { type = "DOUBLE", unit = "ratio", null = true, better = "lower", doc = "saving_ns as a share of analyzed_ns." }
 -- ///
--- A rule also returns is_finding (the share reaches the warning threshold, and any other conditions of the
--- rule hold) and is_representative (FALSE if the trace has no complete step and the rule needs one). It may
--- return step, culprit, is_context (severity info at most), detail_ns, doubt (levels of confidence below
+-- A rule may also return is_finding (by default, the share reaches the warning threshold), is_representative (by
+-- default, the trace has a complete step), step, culprit, is_context (severity info at most), detail_ns, doubt (levels of confidence below
 -- that of the rule) and unchecked (why it could not be checked). Its observation may contain {lost}, {worst}, {where} and {detail}: the saving, the
 -- duration and step of the worst occurrence, detail_ns.
 SELECT
@@ -104,8 +103,8 @@ FROM (
     run_id,
     rank,
     subject,
-    is_finding,
-    is_representative,
+    coalesce(is_finding, share >= $warning_share) AS is_finding,
+    coalesce(is_representative, steps > 0) AS is_representative,
     is_context,
     share,
     count,
@@ -137,7 +136,15 @@ FROM (
     ] AS durations
   FROM (
     -- What a rule does not return is null.
-    SELECT NULL::BIGINT AS step, NULL::VARCHAR AS culprit, NULL::BOOLEAN AS is_context, NULL::BIGINT AS detail_ns, NULL::INTEGER AS doubt, NULL::VARCHAR AS unchecked
+    SELECT
+      NULL::BOOLEAN AS is_finding,
+      NULL::BOOLEAN AS is_representative,
+      NULL::BIGINT AS step,
+      NULL::VARCHAR AS culprit,
+      NULL::BOOLEAN AS is_context,
+      NULL::BIGINT AS detail_ns,
+      NULL::INTEGER AS doubt,
+      NULL::VARCHAR AS unchecked
     WHERE FALSE
     UNION ALL BY NAME
     FROM base_input

@@ -59,24 +59,6 @@ SELECT
   coverage.flop_coverage
 FROM (
   WITH
-    limited AS (
-      SELECT
-        run_id,
-        rank,
-        keys,
-        family,
-        model_flop,
-        hardware_flop,
-        bytes,
-        gpu_union_ns,
-        bound,
-        reason,
-        CASE WHEN hardware_flop > 0 THEN coalesce(nullif(greatest($peak_flop_per_ns, 0), 0), limit_flop_per_ns) END AS limit_flop_per_ns,
-        coalesce(nullif(greatest($memory_bytes_per_ns, 0), 0), limit_bytes_per_ns) AS limit_bytes_per_ns,
-        compute_dtype,
-        device_name
-      FROM base_input
-    ),
     single AS (
       SELECT
         run_id,
@@ -89,16 +71,16 @@ FROM (
         gpu_union_ns,
         bound,
         reason,
-        limit_flop_per_ns,
-        limit_bytes_per_ns,
+        CASE WHEN hardware_flop > 0 THEN coalesce(nullif(greatest($peak_flop_per_ns, 0), 0), limit_flop_per_ns) END AS known_flop_per_ns,
+        coalesce(nullif(greatest($memory_bytes_per_ns, 0), 0), limit_bytes_per_ns) AS known_bytes_per_ns,
         CASE
-          WHEN hardware_flop > 0 AND limit_flop_per_ns IS NULL
+          WHEN hardware_flop > 0 AND known_flop_per_ns IS NULL
             THEN coalesce('no peak rate of ' || device_name || ' is known', 'no device name was recorded, so no peak rate is known') || coalesce(' for ' || compute_dtype, '')
-          WHEN bytes > 0 AND limit_bytes_per_ns IS NULL
+          WHEN bytes > 0 AND known_bytes_per_ns IS NULL
             THEN coalesce('no memory bandwidth of ' || device_name || ' is known', 'no device name was recorded, so no memory bandwidth is known')
         END AS limit_reason,
-        hardware_flop / limit_flop_per_ns AS compute_ns,
-        bytes / limit_bytes_per_ns AS memory_ns,
+        hardware_flop / known_flop_per_ns AS compute_ns,
+        bytes / known_bytes_per_ns AS memory_ns,
         -- FLOP without a known peak have no roofline, even if their bytes have one.
         CASE WHEN hardware_flop > 0 AND compute_ns IS NULL THEN NULL ELSE greatest(compute_ns, memory_ns) END AS limit_ns,
         CASE
@@ -108,7 +90,7 @@ FROM (
           WHEN memory_ns > gpu_union_ns AND bound = 'upper' THEN 'data in a cache, or bytes are an upper bound'
           WHEN memory_ns > gpu_union_ns THEN 'data in a cache'
         END AS over_reason
-      FROM limited
+      FROM base_input
     )
   SELECT
     run_id,
@@ -119,8 +101,8 @@ FROM (
     sum(hardware_flop)::BIGINT AS hardware_flop,
     sum(bytes)::BIGINT AS bytes,
     sum(gpu_union_ns)::BIGINT AS gpu_union_ns,
-    max(limit_flop_per_ns) AS limit_flop_per_ns,
-    max(limit_bytes_per_ns) AS limit_bytes_per_ns,
+    max(known_flop_per_ns) AS limit_flop_per_ns,
+    max(known_bytes_per_ns) AS limit_bytes_per_ns,
     min(limit_reason) AS limit_reason,
     -- Ordered, so that rounding does not depend on threads.
     coalesce(sum(compute_ns ORDER BY compute_ns), 0) AS compute_ns,

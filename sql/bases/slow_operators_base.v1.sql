@@ -11,9 +11,7 @@ SELECT
   run_id,
   rank,
   words.subject AS subject,
-  steps > 0 AS is_representative,
   saving_ns / analyzed_ns AS share,
-  share >= $warning_share AS is_finding,
   count,
   steps,
   analyzed_ns,
@@ -56,22 +54,6 @@ FROM (
       FROM analyzed_segments
       GROUP BY run_id, rank
     ),
-    segment AS (
-      SELECT
-        segment.run_id,
-        segment.rank,
-        segment.start_ns,
-        segment.segment_ns,
-        segment.step,
-        segment.kernel_id,
-        slow.label,
-        slow.min_share,
-        floor(segment.segment_ns * (1 - slow.roofline))::BIGINT AS lost_ns
-      FROM analyzed_segments AS segment
-      JOIN base_input AS slow
-        ON slow.run_id = segment.run_id AND slow.rank = segment.rank AND slow.kernel_id = segment.kernel_id
-      WHERE slow.matches AND slow.is_known
-    ),
     hot AS (
       SELECT
         segment.run_id,
@@ -80,13 +62,14 @@ FROM (
         segment.segment_ns,
         segment.step,
         segment.kernel_id,
-        segment.label,
-        segment.lost_ns
-      FROM segment
-      JOIN analyzed ON analyzed.run_id = segment.run_id AND analyzed.rank = segment.rank
+        slow.label,
+        floor(segment.segment_ns * (1 - slow.roofline))::BIGINT AS lost_ns
+      FROM analyzed_segments AS segment
+      JOIN base_input AS slow USING (run_id, rank, kernel_id)
+      WHERE slow.matches AND slow.is_known
       QUALIFY
-        sum(segment.segment_ns) OVER (PARTITION BY segment.run_id, segment.rank, segment.label)
-        >= segment.min_share * analyzed.analyzed_ns
+        sum(segment.segment_ns) OVER (PARTITION BY segment.run_id, segment.rank, slow.label)
+        >= slow.min_share * segment.analyzed_ns
     ),
     per_rank AS (
       SELECT
@@ -122,25 +105,25 @@ FROM (
       GROUP BY run_id, rank
     )
   SELECT
-    analyzed.run_id,
-    analyzed.rank,
-    analyzed.steps,
-    analyzed.analyzed_ns,
-    named.words,
-    named.doubt,
-    named.is_known,
-    named.device_name,
-    coalesce(per_rank.count, 0) AS count,
-    coalesce(per_rank.saving_ns, 0) AS saving_ns,
-    per_rank.event_id,
-    per_rank.from_ns,
-    per_rank.to_ns,
-    per_rank.step,
-    largest.culprit,
-    largest.part_ns,
-    largest.roofline
+    run_id,
+    rank,
+    steps,
+    analyzed_ns,
+    words,
+    doubt,
+    is_known,
+    device_name,
+    coalesce(count, 0) AS count,
+    coalesce(saving_ns, 0) AS saving_ns,
+    event_id,
+    from_ns,
+    to_ns,
+    step,
+    culprit,
+    part_ns,
+    roofline
   FROM analyzed
-  JOIN named ON named.run_id = analyzed.run_id AND named.rank = analyzed.rank
-  LEFT JOIN per_rank ON per_rank.run_id = analyzed.run_id AND per_rank.rank = analyzed.rank
-  LEFT JOIN largest ON largest.run_id = analyzed.run_id AND largest.rank = analyzed.rank
+  JOIN named USING (run_id, rank)
+  LEFT JOIN per_rank USING (run_id, rank)
+  LEFT JOIN largest USING (run_id, rank)
 ) AS total

@@ -51,13 +51,13 @@ WITH
   sibling AS (
     SELECT DISTINCT events.event_id, events.parent_id, events.pre
     FROM thread_node
-    JOIN events ON events.event_id = thread_node.event_id
+    JOIN events USING (event_id)
     WHERE thread_node.side = 'start' AND thread_node.before_side = 'end' AND thread_node.open > 0
   ),
   slice AS (
     SELECT DISTINCT events.event_id, events.pre, events.post
     FROM critical_nodes
-    JOIN events ON events.event_id = critical_nodes.event_id
+    JOIN events USING (event_id)
     WHERE critical_nodes.kind IN ('operator', 'call') AND events.post > events.pre
   ),
   near_parent AS (
@@ -68,7 +68,7 @@ WITH
   far_parent AS (
     SELECT sibling.event_id, arg_max(slice.event_id, slice.pre) AS parent_id
     FROM sibling
-    ANTI JOIN near_parent ON near_parent.event_id = sibling.event_id
+    ANTI JOIN near_parent USING (event_id)
     JOIN slice ON slice.pre < sibling.pre AND slice.post >= sibling.pre
     GROUP BY sibling.event_id
   ),
@@ -91,15 +91,15 @@ WITH
       END AS event_id,
       thread_node.before_ns AS at_ns
     FROM thread_node
-    LEFT JOIN parent ON parent.event_id = thread_node.event_id
+    LEFT JOIN parent USING (event_id)
     WHERE thread_node.before_node IS NOT NULL
   ),
   -- Autograd runs backward on separate threads while the thread of the scope waits.
   engine_thread AS (
     SELECT DISTINCT thread_node.scope, thread_node.pid, thread_node.tid
     FROM thread_node
-    JOIN events ON events.event_id = thread_node.event_id
-    JOIN critical_scopes AS scope ON scope.scope = thread_node.scope
+    JOIN events USING (event_id)
+    JOIN critical_scopes AS scope USING (scope)
     WHERE regexp_matches(events.name, '^(autograd::engine::|torch::autograd::)|Backward[0-9]*$')
       AND (thread_node.pid, thread_node.tid) IS DISTINCT FROM (scope.pid, scope.tid)
   ),
@@ -112,7 +112,7 @@ WITH
       thread_node.open,
       engine_thread.scope IS NOT NULL AS is_engine
     FROM thread_node
-    JOIN critical_scopes AS scope ON scope.scope = thread_node.scope
+    JOIN critical_scopes AS scope USING (scope)
     LEFT JOIN engine_thread
       ON engine_thread.scope = thread_node.scope AND engine_thread.pid = thread_node.pid
       AND engine_thread.tid = thread_node.tid
@@ -149,7 +149,7 @@ WITH
       min(node.ts_ns) AS ts_ns,
       max(node.node) AS end_node
     FROM critical_nodes AS node
-    JOIN kernels ON kernels.event_id = node.event_id
+    JOIN kernels USING (event_id)
     WHERE node.kind = 'gpu'
     GROUP BY node.scope, node.event_id, kernels.device, kernels.stream, kernels.kind
   ),
@@ -212,7 +212,7 @@ WITH
     UNION ALL
     SELECT thread_node.scope, scope_node.start_node, thread_node.node, 'host_gap', 'recorded', NULL, scope_node.start_ns, TRUE
     FROM thread_node
-    JOIN scope_node ON scope_node.scope = thread_node.scope
+    JOIN scope_node USING (scope)
     WHERE thread_node.before_node IS NULL
     UNION ALL
     SELECT scope, from_node, to_node, 'handover', 'inferred', NULL, at_ns, TRUE
@@ -227,19 +227,19 @@ WITH
     UNION ALL
     SELECT link.scope, scope_node.start_node, link.to_node, 'earlier', 'recorded', link.event_id, max(link.at_ns), TRUE
     FROM link
-    JOIN scope_node ON scope_node.scope = link.scope
+    JOIN scope_node USING (scope)
     WHERE link.from_node IS NULL AND link.at_ns > scope_node.start_ns
     GROUP BY link.scope, scope_node.start_node, link.to_node, link.event_id
     UNION ALL
     SELECT device_row.scope, scope_node.start_node, device_row.start_node, 'unknown_wait', 'inferred', device_row.event_id, scope_node.start_ns, TRUE
     FROM device_row
-    JOIN scope_node ON scope_node.scope = device_row.scope
+    JOIN scope_node USING (scope)
     ANTI JOIN (SELECT scope, to_node FROM link WHERE from_node IS NOT NULL) AS linked
       ON linked.scope = device_row.scope AND linked.to_node = device_row.start_node
     UNION ALL
     SELECT scope_node.scope, max(last.node), scope_node.end_node, 'end', 'recorded', NULL, max(last.ts_ns), TRUE
     FROM scope_node
-    JOIN critical_nodes AS last ON last.scope = scope_node.scope
+    JOIN critical_nodes AS last USING (scope)
     LEFT JOIN device_row ON device_row.scope = last.scope AND device_row.end_node = last.node
     WHERE device_row.end_node IS NOT NULL OR last.node = scope_node.host_end_node
     GROUP BY scope_node.scope, scope_node.end_node, device_row.device, device_row.stream

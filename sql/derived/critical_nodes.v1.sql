@@ -34,7 +34,7 @@ WITH
       events.ts_ns + events.dur_ns AS end_ns,
       events.pre
     FROM events
-    LEFT JOIN runtime ON runtime.event_id = events.event_id
+    LEFT JOIN runtime USING (event_id)
     WHERE events.pre IS NOT NULL AND (
       runtime.event_id IS NOT NULL
       OR events.category = 'cpu_op' AND NOT starts_with(coalesce(events.name, ''), 'ProfilerStep#')
@@ -74,7 +74,7 @@ WITH
       scope.pid,
       scope.tid
     FROM critical_scopes AS scope
-    LEFT JOIN device ON device.scope = scope.scope
+    LEFT JOIN device USING (scope)
     GROUP BY scope.run_id, scope.rank, scope.scope, scope.start_ns, scope.end_ns, scope.pid, scope.tid
   ),
   -- At one instant: GPU activities end, host slices end (inner first), host slices start (outer first),
@@ -117,5 +117,5 @@ SELECT
   instant.pid,
   instant.tid
 FROM instant
-JOIN extent ON extent.scope = instant.scope
+JOIN extent USING (scope)
 WHERE instant.ts_ns <= extent.end_ns

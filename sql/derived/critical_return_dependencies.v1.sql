@@ -84,7 +84,7 @@ WITH
     UNION ALL
     SELECT recorded.call_id, lane.device, lane.stream, recorded.before_ns, 'recorded' AS evidence
     FROM recorded
-    JOIN lane ON lane.device = recorded.device
+    JOIN lane USING (device)
     WHERE recorded.kind = 'Context Sync'
     UNION ALL
     SELECT waiter.call_id, lane.device, lane.stream, waiter.ts_ns AS before_ns, 'name' AS evidence
@@ -106,7 +106,7 @@ WITH
     UNION ALL
     SELECT target.call_id, early_end.event_id AS from_id, target.evidence, early_end.end_ns AS at_ns
     FROM target
-    JOIN waiter ON waiter.call_id = target.call_id
+    JOIN waiter USING (call_id)
     ASOF JOIN early_end
       ON early_end.device = target.device AND early_end.stream = target.stream AND early_end.end_ns <= waiter.end_ns
     UNION ALL

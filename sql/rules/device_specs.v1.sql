@@ -140,4 +140,4 @@ SELECT
   devices.source_date,
   devices.checked
 FROM devices
-JOIN rates ON rates.chip = devices.chip
+JOIN rates USING (chip)

@@ -38,7 +38,7 @@ WITH
     FROM collective_arrivals
     WHERE instance_id IS NOT NULL AND on_gpu
   ),
-  timed AS (
+  part AS (
     SELECT
       segment.run_id,
       segment.rank,
@@ -52,32 +52,15 @@ WITH
       coalesce(matched.is_complete, FALSE) AS is_complete,
       matched.is_certain,
       matched.last_rank,
-      least(greatest(coalesce(matched.wait_end_ns, segment.start_ns) - segment.start_ns, 0), segment.segment_ns) AS wait_ns
+      least(greatest(coalesce(matched.wait_end_ns, segment.start_ns) - segment.start_ns, 0), segment.segment_ns) AS wait_ns,
+      -- A segment is all wait, no wait, or a wait and the remainder.
+      unnest(CASE wait_ns WHEN 0 THEN [FALSE] WHEN segment.segment_ns THEN [TRUE] ELSE [TRUE, FALSE] END) AS is_wait
     FROM rank_segments AS segment
     LEFT JOIN matched
       ON matched.run_id = segment.run_id
       AND matched.rank = segment.rank
       AND matched.event_id = segment.kernel_id
       AND segment.kind = 'communication'
-  ),
-  part AS (
-    -- A segment is all wait, no wait, or a wait and the remainder.
-    SELECT
-      run_id,
-      rank,
-      start_ns,
-      segment_ns,
-      step,
-      kind,
-      kernel_id,
-      cause,
-      gap_ns,
-      is_complete,
-      is_certain,
-      last_rank,
-      wait_ns,
-      unnest(CASE wait_ns WHEN 0 THEN [FALSE] WHEN segment_ns THEN [TRUE] ELSE [TRUE, FALSE] END) AS is_wait
-    FROM timed
   )
 SELECT
   run_id,

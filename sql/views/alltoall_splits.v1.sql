@@ -30,7 +30,7 @@ WITH
       events.args ->> '$."In split size"' AS in_sizes,
       events.args ->> '$."Out split size"' AS out_sizes
     FROM kernels
-    JOIN events ON events.run_id = kernels.run_id AND events.rank = kernels.rank AND events.event_id = kernels.event_id
+    JOIN events USING (run_id, rank, event_id)
     WHERE kernels.kind = 'communication' AND regexp_matches(kernels.collective, '(?i)all_?to_?all')
   ),
   parsed AS (

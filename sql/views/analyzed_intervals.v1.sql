@@ -27,7 +27,7 @@ WITH
       steps.period_start_ns + steps.period_ns AS end_ns,
       steps.period_start_ns IS DISTINCT FROM lag(steps.period_start_ns + steps.period_ns) OVER of_rank AS begins
     FROM steps
-    LEFT JOIN common_windows AS common ON common.run_id = steps.run_id AND common.rank = steps.rank
+    LEFT JOIN common_windows AS common USING (run_id, rank)
     WHERE
       NOT steps.partial AND steps.period_ns > 0 AND (common.from_ns IS NULL OR steps.period_start_ns >= common.from_ns)
     WINDOW of_rank AS (PARTITION BY steps.run_id, steps.rank ORDER BY steps.period_start_ns)
@@ -55,7 +55,7 @@ WITH
   of_window AS (
     SELECT candidate.run_id, candidate.rank, turn, greatest(start_ns, common.from_ns) AS start_ns, end_ns
     FROM candidate
-    LEFT JOIN common_windows AS common ON common.run_id = candidate.run_id AND common.rank = candidate.rank
+    LEFT JOIN common_windows AS common USING (run_id, rank)
     WHERE end_ns > greatest(start_ns, common.from_ns)
   )
 SELECT
@@ -76,5 +76,5 @@ SELECT
   arg_max(end_ns, turn) AS end_ns,
   arg_max(end_ns - start_ns, turn) AS analyzed_ns
 FROM of_window
-ANTI JOIN of_steps ON of_steps.run_id = of_window.run_id AND of_steps.rank = of_window.rank
+ANTI JOIN of_steps USING (run_id, rank)
 GROUP BY run_id, rank

@@ -42,11 +42,8 @@ WITH
       analyzed.steps,
       analyzed.analyzed_ns
     FROM device_segments AS segment
-    JOIN analyzed_intervals AS analyzed
-      ON analyzed.run_id = segment.run_id
-      AND analyzed.rank = segment.rank
-      AND segment.start_ns >= analyzed.start_ns
-      AND segment.start_ns < analyzed.end_ns
+    JOIN analyzed_intervals AS analyzed USING (run_id, rank)
+    WHERE segment.start_ns >= analyzed.start_ns AND segment.start_ns < analyzed.end_ns
   ),
   overlap AS (
     SELECT
@@ -93,5 +90,4 @@ SELECT
   segment.steps,
   segment.analyzed_ns
 FROM segment
-LEFT JOIN covered
-  ON covered.run_id = segment.run_id AND covered.rank = segment.rank AND covered.start_ns = segment.start_ns
+LEFT JOIN covered USING (run_id, rank, start_ns)

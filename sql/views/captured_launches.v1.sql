@@ -90,9 +90,7 @@ WITH
       AND call.is_launch
       AND NOT contains(call.name, 'GraphLaunch')
     ANTI JOIN kernels
-      ON kernels.run_id = capture.run_id
-      AND kernels.rank = capture.rank
-      AND kernels.runtime_id = call.event_id
+      ON kernels.run_id = capture.run_id AND kernels.rank = capture.rank AND kernels.runtime_id = call.event_id
   )
 SELECT
   launch.run_id,
@@ -114,7 +112,4 @@ SELECT
   events.pre,
   launch.op_id
 FROM launch
-JOIN events
-  ON events.run_id = launch.run_id
-  AND events.rank = launch.rank
-  AND events.event_id = launch.event_id
+JOIN events USING (run_id, rank, event_id)

@@ -49,11 +49,7 @@ WITH RECURSIVE
       CASE WHEN count(*) > 1 THEN -quantile_disc(-abs(ended.ahead_ns - pair.offset_ns), 0.5) END AS uncertainty_ns,
       count(*) AS collectives
     FROM ended
-    JOIN pair
-      ON pair.run_id = ended.run_id
-      AND pair.first_rank = ended.first_rank
-      AND pair.rank = ended.rank
-      AND pair.is_pair = ended.is_pair
+    JOIN pair USING (run_id, rank, first_rank, is_pair)
     WHERE ended.counts
     GROUP BY ended.run_id, ended.first_rank, ended.rank, ended.is_pair
   ),
@@ -65,7 +61,7 @@ WITH RECURSIVE
   same_host AS (
     SELECT run_id, rank, min(rank) OVER (PARTITION BY run_id, host) AS first_rank
     FROM ranks
-    ANTI JOIN linked ON linked.run_id = ranks.run_id AND linked.rank = ranks.rank
+    ANTI JOIN linked USING (run_id, rank)
     WHERE host IS NOT NULL
   ),
   estimate AS (

@@ -62,13 +62,13 @@ WITH
       clock.uncertainty_ns,
       clock.reference_rank
     FROM collective_matches AS match
-    JOIN clock_offsets AS clock ON clock.run_id = match.run_id AND clock.rank = match.rank
+    JOIN clock_offsets AS clock USING (run_id, rank)
     WHERE match.instance_id IS NOT NULL
   ),
   early AS (
     SELECT DISTINCT match.run_id, match.instance_id
     FROM collective_matches AS match
-    JOIN common_windows AS common ON common.run_id = match.run_id AND common.rank = match.rank
+    JOIN common_windows AS common USING (run_id, rank)
     WHERE match.instance_id IS NOT NULL AND match.start_ns < common.from_ns
   ),
   instance AS (
@@ -106,7 +106,7 @@ WITH
       CASE WHEN instance.comparable THEN aligned.start_ns - instance.first_start_ns END AS late_ns,
       CASE WHEN instance.comparable THEN 2 * (aligned.uncertainty_ns + instance.first_uncertainty_ns) END AS uncertainty_ns
     FROM aligned
-    JOIN instance ON instance.run_id = aligned.run_id AND instance.instance_id = aligned.instance_id
+    JOIN instance USING (run_id, instance_id)
   ),
   result AS (
     SELECT
@@ -155,9 +155,8 @@ WITH
       arrival.late_ns,
       arrival.uncertainty_ns
     FROM collective_matches AS match
-    LEFT JOIN arrival
-      ON arrival.run_id = match.run_id AND arrival.rank = match.rank AND arrival.event_id = match.event_id
-    LEFT JOIN early ON early.run_id = match.run_id AND early.instance_id = match.instance_id
+    LEFT JOIN arrival USING (run_id, rank, event_id)
+    LEFT JOIN early USING (run_id, instance_id)
   )
 SELECT
   run_id,

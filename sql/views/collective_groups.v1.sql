@@ -37,7 +37,7 @@ WITH
       ranks.rank,
       unnest(json_transform(ranks.process_groups, '[{"pg_name": "VARCHAR", "pg_size": "BIGINT", "ranks": ["INTEGER"]}]')) AS entry
     FROM ranks
-    JOIN world ON world.run_id = ranks.run_id
+    JOIN world USING (run_id)
     WHERE world.listed_groups > 1
   ),
   listed AS (
@@ -52,7 +52,7 @@ WITH
         ELSE list_sort(header.entry.ranks)
       END AS members
     FROM header
-    JOIN world ON world.run_id = header.run_id
+    JOIN world USING (run_id)
     WHERE header.entry.pg_size >= 2
   ),
   claim AS (
@@ -79,11 +79,8 @@ WITH
     -- nothing else under its name. Equal groups under several names count once.
     SELECT DISTINCT claimed_member.run_id, claimed_member.size, claimed_member.members
     FROM claimed_member
-    LEFT JOIN headed ON headed.run_id = claimed_member.run_id AND headed.rank = claimed_member.rank
-    LEFT JOIN group_names
-      ON group_names.run_id = claimed_member.run_id
-      AND group_names.rank = claimed_member.rank
-      AND group_names.name = claimed_member.name
+    LEFT JOIN headed USING (run_id, rank)
+    LEFT JOIN group_names USING (run_id, rank, name)
     GROUP BY claimed_member.run_id, claimed_member.name, claimed_member.size, claimed_member.members
     HAVING any_value(claimed_member.confirmed) = count(headed.rank) AND coalesce(max(group_names.meanings), 0) <= 1
   ),
@@ -113,7 +110,7 @@ WITH
       SELECT run_id, size, group_key, unnest(members) AS rank
       FROM possible_group
     ) AS member
-    SEMI JOIN ranks ON ranks.run_id = member.run_id AND ranks.rank = member.rank
+    SEMI JOIN ranks USING (run_id, rank)
     WINDOW of_group AS (PARTITION BY run_id, group_key)
   ),
   sized AS (
@@ -158,7 +155,7 @@ WITH
       sized.size = possible_member.size AS fits,
       count(*) FILTER (sized.size = possible_member.size) OVER of_event AS fitting
     FROM sized
-    JOIN possible_member ON possible_member.run_id = sized.run_id AND possible_member.rank = sized.rank
+    JOIN possible_member USING (run_id, rank)
     WINDOW of_event AS (PARTITION BY sized.run_id, sized.rank, sized.event_id)
   ),
   by_size AS (
@@ -197,11 +194,7 @@ WITH
       open_choice.start_ns - instance.first_end_ns AS least_ns,
       open_choice.end_ns - instance.first_start_ns AS most_ns
     FROM open_choice
-    JOIN instance
-      ON instance.run_id = open_choice.run_id
-      AND instance.group_key = open_choice.group_key
-      AND instance.signature = open_choice.signature
-      AND instance.occurrence = open_choice.occurrence
+    JOIN instance USING (run_id, group_key, signature, occurrence)
   ),
   clock AS (
     -- The offset halfway between the bounds; it breaks one of them if no offset keeps both.
@@ -217,11 +210,7 @@ WITH
       met.kind,
       bool_and(met.has_all AND clock.offset_ns BETWEEN met.least_ns AND met.most_ns) AS holds
     FROM met
-    LEFT JOIN clock
-      ON clock.run_id = met.run_id
-      AND clock.group_key = met.group_key
-      AND clock.kind = met.kind
-      AND clock.rank = met.rank
+    LEFT JOIN clock USING (run_id, rank, group_key, kind)
     GROUP BY met.run_id, met.group_key, met.kind, met.signature, met.occurrence
   ),
   evidence AS (
@@ -240,10 +229,7 @@ WITH
       evidence.instances = evidence.held AS holds,
       max(open_choice.size) OVER of_rank AS largest
     FROM open_choice
-    JOIN evidence
-      ON evidence.run_id = open_choice.run_id
-      AND evidence.group_key = open_choice.group_key
-      AND evidence.kind = open_choice.kind
+    JOIN evidence USING (run_id, group_key, kind)
     WINDOW of_rank AS (PARTITION BY open_choice.run_id, open_choice.rank, open_choice.kind)
   ),
   vote AS (
@@ -263,26 +249,16 @@ WITH
   agreed AS (
     SELECT vote.run_id, vote.group_key, vote.kind
     FROM vote
-    JOIN option
-      ON option.run_id = vote.run_id
-      AND option.rank = vote.rank
-      AND option.kind = vote.kind
-      AND option.group_key = vote.group_key
+    JOIN option USING (run_id, rank, kind, group_key)
     GROUP BY vote.run_id, vote.group_key, vote.kind
     HAVING count(*) = any_value(option.present)
   ),
   eliminated AS (
     SELECT open_choice.run_id, open_choice.rank, open_choice.event_id, open_choice.group_key, open_choice.size, evidence.instances, evidence.held
     FROM open_choice
-    JOIN vote
-      ON vote.run_id = open_choice.run_id
-      AND vote.rank = open_choice.rank
-      AND vote.kind = open_choice.kind
-      AND vote.group_key = open_choice.group_key
-    JOIN agreed
-      ON agreed.run_id = vote.run_id AND agreed.kind = vote.kind AND agreed.group_key = vote.group_key
-    JOIN evidence
-      ON evidence.run_id = vote.run_id AND evidence.kind = vote.kind AND evidence.group_key = vote.group_key
+    JOIN vote USING (run_id, rank, kind, group_key)
+    JOIN agreed USING (run_id, kind, group_key)
+    JOIN evidence USING (run_id, kind, group_key)
   ),
   found AS (
     SELECT
@@ -301,10 +277,9 @@ WITH
       eliminated.instances,
       eliminated.held
     FROM sized
-    JOIN world ON world.run_id = sized.run_id
-    LEFT JOIN by_size ON by_size.run_id = sized.run_id AND by_size.rank = sized.rank AND by_size.event_id = sized.event_id
-    LEFT JOIN eliminated
-      ON eliminated.run_id = sized.run_id AND eliminated.rank = sized.rank AND eliminated.event_id = sized.event_id
+    JOIN world USING (run_id)
+    LEFT JOIN by_size USING (run_id, rank, event_id)
+    LEFT JOIN eliminated USING (run_id, rank, event_id)
   )
 SELECT
   collectives.run_id,
@@ -323,6 +298,6 @@ SELECT
   found.instances,
   found.held
 FROM collectives
-JOIN world ON world.run_id = collectives.run_id
-LEFT JOIN found ON found.run_id = collectives.run_id AND found.rank = collectives.rank AND found.event_id = collectives.event_id
+JOIN world USING (run_id)
+LEFT JOIN found USING (run_id, rank, event_id)
 LEFT JOIN possible_group ON possible_group.run_id = found.run_id AND possible_group.group_key = found.group_key

@@ -71,11 +71,10 @@ WITH
       clock_resolution.resolution_ns,
       ranks.host
     FROM collective_arrivals AS arrival
-    JOIN collectives
-      ON collectives.run_id = arrival.run_id AND collectives.rank = arrival.rank AND collectives.event_id = arrival.event_id
-    JOIN ranks ON ranks.run_id = arrival.run_id AND ranks.rank = arrival.rank
-    LEFT JOIN split ON split.run_id = arrival.run_id AND split.rank = arrival.rank AND split.event_id = arrival.event_id
-    LEFT JOIN clock_resolution ON clock_resolution.run_id = arrival.run_id AND clock_resolution.rank = arrival.rank
+    JOIN collectives USING (run_id, rank, event_id)
+    JOIN ranks USING (run_id, rank)
+    LEFT JOIN split USING (run_id, rank, event_id)
+    LEFT JOIN clock_resolution USING (run_id, rank)
     WHERE arrival.state = 'complete' AND arrival.instance_id IS NOT NULL
   ),
   instance AS (

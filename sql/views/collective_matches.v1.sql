@@ -113,9 +113,8 @@ WITH
       collectives.occurrence,
       collectives.occurrences
     FROM collectives
-    JOIN world ON world.run_id = collectives.run_id
-    JOIN collective_groups AS groups
-      ON groups.run_id = collectives.run_id AND groups.rank = collectives.rank AND groups.event_id = collectives.event_id
+    JOIN world USING (run_id)
+    JOIN collective_groups AS groups USING (run_id, rank, event_id)
     LEFT JOIN ends ON ends.run_id = groups.run_id AND ends.group_key = coalesce(groups.group_key, 'all ranks')
   ),
   counted AS (
@@ -155,9 +154,8 @@ WITH
       instance.kind,
       max(keyed.start_ns - instance.first_end_ns) > min(keyed.end_ns - instance.first_start_ns) AS inconsistent
     FROM keyed
-    JOIN instance
-      ON instance.run_id = keyed.run_id AND instance.match_key = keyed.match_key AND instance.occurrence = keyed.occurrence
-    JOIN counted ON counted.run_id = keyed.run_id AND counted.match_key = keyed.match_key
+    JOIN instance USING (run_id, match_key, occurrence)
+    JOIN counted USING (run_id, match_key)
     WHERE
       NOT keyed.group_known AND NOT instance.doubled AND NOT counted.uneven AND keyed.rank > instance.first_rank
     GROUP BY keyed.run_id, instance.kind, instance.first_rank, keyed.rank
@@ -189,8 +187,8 @@ WITH
       instance.shortest_ns,
       instance.straggler_rank
     FROM instance
-    JOIN counted ON counted.run_id = instance.run_id AND counted.match_key = instance.match_key
-    LEFT JOIN refuted ON refuted.run_id = instance.run_id AND refuted.kind = instance.kind
+    JOIN counted USING (run_id, match_key)
+    LEFT JOIN refuted USING (run_id, kind)
   )
 SELECT
   keyed.run_id,
@@ -223,4 +221,4 @@ SELECT
   CASE WHEN matches.matched THEN matches.shortest_ns END AS shortest_ns,
   CASE WHEN matches.matched THEN matches.straggler_rank END AS straggler_rank
 FROM keyed
-JOIN matches ON matches.run_id = keyed.run_id AND matches.match_key = keyed.match_key AND matches.occurrence = keyed.occurrence
+JOIN matches USING (run_id, match_key, occurrence)

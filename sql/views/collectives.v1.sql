@@ -173,7 +173,7 @@ WITH
           )
       END AS signature
     FROM recorded
-    LEFT JOIN classified ON classified.label = recorded.label
+    LEFT JOIN classified USING (label)
     LEFT JOIN dtypes ON dtypes.dtype = replace(lower(recorded.dtype), 'c10::', '')
   )
 SELECT

@@ -64,7 +64,4 @@ SELECT
   each.sequence IS NULL AND called.collective_seq IS NOT NULL AS sequence_filled
 FROM collectives AS each
 LEFT JOIN called
-  ON called.run_id = each.run_id
-  AND called.rank = each.rank
-  AND called.event_id = each.event_id
-  AND called.launched = 1
+  ON called.run_id = each.run_id AND called.rank = each.rank AND called.event_id = each.event_id AND called.launched = 1

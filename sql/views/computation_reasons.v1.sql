@@ -65,7 +65,7 @@ WITH
     -- Time of the kernels that are slower at least half as much as all together.
     SELECT summed.run_id, summed.rank, sum(difference.same_ns) AS same_ns
     FROM summed
-    JOIN difference ON difference.run_id = summed.run_id AND difference.rank = summed.rank
+    JOIN difference USING (run_id, rank)
     WHERE 2 * difference.slower_ns * summed.same_ns >= summed.slower_ns * difference.same_ns
     GROUP BY summed.run_id, summed.rank
   )
@@ -86,4 +86,4 @@ SELECT
     END
   )::BIGINT AS percent
 FROM summed
-LEFT JOIN spread ON spread.run_id = summed.run_id AND spread.rank = summed.rank
+LEFT JOIN spread USING (run_id, rank)

@@ -106,7 +106,7 @@ WITH
       )::BIGINT AS starts_ns,
       reached.launch_state = 'missing' AND begins_ns > 0 AS is_unknown
     FROM reached
-    JOIN usual ON usual.run_id = reached.run_id AND usual.rank = reached.rank
+    JOIN usual USING (run_id, rank)
     WHERE reached.ts_ns > reached.reached_ns
   ),
   divided AS (

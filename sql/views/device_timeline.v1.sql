@@ -64,19 +64,6 @@ WITH
       (sum(change) OVER onwards)::HUGEINT AS running
     FROM cut
     WINDOW onwards AS (PARTITION BY run_id, rank, device ORDER BY at_ns)
-  ),
-  counted AS (
-    SELECT
-      run_id,
-      rank,
-      device,
-      start_ns,
-      end_ns,
-      (running & 2147483647)::INTEGER AS computation,
-      ((running >> 31) & 2147483647)::INTEGER AS communication,
-      ((running >> 62) & 2147483647)::INTEGER AS memory,
-      ((running >> 93) & 2147483647)::INTEGER AS other
-    FROM segment
   )
 SELECT
   run_id,
@@ -85,10 +72,10 @@ SELECT
   start_ns,
   end_ns,
   end_ns - start_ns AS segment_ns,
-  computation,
-  communication,
-  memory,
-  other,
+  (running & 2147483647)::INTEGER AS computation,
+  ((running >> 31) & 2147483647)::INTEGER AS communication,
+  ((running >> 62) & 2147483647)::INTEGER AS memory,
+  ((running >> 93) & 2147483647)::INTEGER AS other,
   CASE
     WHEN computation > 0 THEN 'computation'
     WHEN communication > 0 THEN 'communication'
@@ -96,4 +83,4 @@ SELECT
     WHEN other > 0 THEN 'other'
     ELSE 'idle'
   END AS kind
-FROM counted
+FROM segment

@@ -29,5 +29,5 @@ SELECT
   count(*) FILTER (pair.names_equal) >= any_value(rule.least_share) * count(*)
   AND count(DISTINCT pair.name) FILTER (pair.names_equal) >= any_value(rule.least_names) AS is_joined
 FROM execution_pairs AS pair
-JOIN join_rules AS rule ON rule.joined_by = pair.joined_by
+JOIN join_rules AS rule USING (joined_by)
 GROUP BY pair.run_id, pair.rank

@@ -36,7 +36,7 @@ WITH
       events.external_id,
       nullif(TRY_CAST(events.args ->> '$."Record function id"' AS BIGINT), 0) AS record_function
     FROM events
-    SEMI JOIN nodes ON nodes.run_id = events.run_id AND nodes.rank = events.rank
+    SEMI JOIN nodes USING (run_id, rank)
     WHERE events.category IN ('cpu_op', 'user_annotation')
   ),
   keys AS (
@@ -53,7 +53,7 @@ WITH
       min(recorded.event_id) AS event_id,
       arg_min(coalesce(recorded.name, ''), recorded.event_id) AS name
     FROM recorded
-    JOIN keys ON keys.run_id = recorded.run_id AND keys.rank = recorded.rank
+    JOIN keys USING (run_id, rank)
     -- External IDs of annotations belong to another sequence of numbers.
     WHERE keys.has_record_functions OR recorded.category = 'cpu_op'
     GROUP BY ALL

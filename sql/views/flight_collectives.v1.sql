@@ -48,7 +48,7 @@ WITH
       calls.dtypes,
       calls.caller
     FROM flight_calls AS calls
-    JOIN first ON first.run_id = calls.run_id AND first.rank = calls.rank AND first.record_id = calls.record_id
+    JOIN first USING (run_id, rank, record_id)
   ),
   dump AS (
     SELECT DISTINCT run_id, rank
@@ -86,10 +86,9 @@ SELECT
   entry.dtypes,
   entry.caller
 FROM key
-JOIN member ON member.run_id = key.run_id AND member.process_group = key.process_group
-LEFT JOIN oldest
-  ON oldest.run_id = member.run_id AND oldest.process_group = member.process_group AND oldest.rank = member.rank
-LEFT JOIN dump ON dump.run_id = member.run_id AND dump.rank = member.rank
+JOIN member USING (run_id, process_group)
+LEFT JOIN oldest USING (run_id, rank, process_group)
+LEFT JOIN dump USING (run_id, rank)
 LEFT JOIN entry
   ON entry.run_id = key.run_id
   AND entry.process_group = key.process_group

@@ -41,7 +41,7 @@ WITH
       counters.ts_ns,
       counters.value / 100 AS share
     FROM counters
-    JOIN quantities ON quantities.name = counters.name
+    JOIN quantities USING (name)
     WHERE counters.ts_ns IS NOT NULL AND counters.value / 100 BETWEEN 0 AND 1
   ),
   placed AS (

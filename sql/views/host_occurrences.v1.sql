@@ -40,10 +40,7 @@ SELECT
   span.steps,
   span.analyzed_ns
 FROM host_segments AS host
-JOIN analyzed_intervals AS span
-  ON span.run_id = host.run_id
-  AND span.rank = host.rank
-  AND host.start_ns >= span.start_ns
-  AND host.start_ns < span.end_ns
+JOIN analyzed_intervals AS span USING (run_id, rank)
 ANTI JOIN (SELECT DISTINCT run_id, rank FROM kernels) AS gpu ON gpu.run_id = host.run_id AND gpu.rank = host.rank
+WHERE host.start_ns >= span.start_ns AND host.start_ns < span.end_ns
 GROUP BY span.run_id, span.rank, span.steps, span.analyzed_ns, host.slice_id

@@ -72,7 +72,7 @@ WITH
       greatest(collective.start_ns, collective.reached_ns, span.from_ns) AS start_ns,
       least(collective.end_ns, span.to_ns) AS end_ns
     FROM collective
-    JOIN span ON span.run_id = collective.run_id AND span.rank = collective.rank
+    JOIN span USING (run_id, rank)
     WHERE least(collective.end_ns, span.to_ns) > greatest(collective.start_ns, collective.reached_ns, span.from_ns)
   ),
   point AS (
@@ -88,9 +88,7 @@ WITH
       CASE WHEN own.category = 'annotation' THEN coalesce(parent.event_id, -1) END, NULL, NULL, NULL
     FROM own
     LEFT JOIN own AS parent
-      ON parent.run_id = own.run_id
-      AND parent.rank = own.rank
-      AND parent.event_id = own.next_id
+      ON parent.run_id = own.run_id AND parent.rank = own.rank AND parent.event_id = own.next_id
     WHERE NOT own.is_outlasted
     UNION ALL
     SELECT run_id, rank, start_ns, 1, NULL, NULL, event_id, NULL, NULL

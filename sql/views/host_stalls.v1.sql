@@ -42,8 +42,8 @@ WITH
       named.what,
       named.median_factor
     FROM runtime AS call
-    JOIN named ON named.name = call.name
-    JOIN ranks ON ranks.run_id = call.run_id AND ranks.rank = call.rank
+    JOIN named USING (name)
+    JOIN ranks USING (run_id, rank)
     WHERE
       (
         call.dur_ns >= named.min_ns
@@ -101,7 +101,7 @@ WITH
         WHEN slice.what = 'compilation' THEN 'compilation'
       END AS kind
     FROM slice
-    LEFT JOIN third ON third.run_id = slice.run_id AND third.rank = slice.rank
+    LEFT JOIN third USING (run_id, rank)
   )
 SELECT
   run_id,

@@ -32,12 +32,12 @@ WITH
   part AS (
     SELECT run_id, rank, step, 0 AS waiting_ns, dur_ns AS loading_ns
     FROM events
-    SEMI JOIN loading_name ON loading_name.name = events.name
+    SEMI JOIN loading_name USING (name)
     WHERE category IN ('cpu_op', 'user_annotation') AND pre IS NOT NULL
     UNION ALL
     SELECT call.run_id, call.rank, call.step, call.dur_ns, 0
     FROM runtime AS call
-    LEFT JOIN fast ON fast.run_id = call.run_id AND fast.rank = call.rank
+    LEFT JOIN fast USING (run_id, rank)
     WHERE call.is_sync OR call.dur_ns > 10 * fast.launch_ns
   ),
   summed AS (
@@ -53,4 +53,4 @@ SELECT
   greatest(steps.host_ns - coalesce(summed.waiting_ns + summed.loading_ns, 0), 0) AS work_ns,
   coalesce(summed.loading_ns, 0) AS loading_ns
 FROM steps
-LEFT JOIN summed ON summed.run_id = steps.run_id AND summed.rank = steps.rank AND summed.step = steps.step
+LEFT JOIN summed USING (run_id, rank, step)

@@ -28,12 +28,8 @@ SELECT
   count(*) / greatest(any_value(span.steps), 1) AS calls,
   sum(kernels.dur_ns) / count(*) AS call_ns
 FROM kernels
-JOIN analyzed_intervals AS span
-  ON span.run_id = kernels.run_id
-  AND span.rank = kernels.rank
-  AND kernels.ts_ns >= span.start_ns
-  AND kernels.ts_ns < span.end_ns
-WHERE kernels.kind = 'computation'
+JOIN analyzed_intervals AS span USING (run_id, rank)
+WHERE kernels.ts_ns >= span.start_ns AND kernels.ts_ns < span.end_ns AND kernels.kind = 'computation'
 GROUP BY
   kernels.run_id,
   kernels.rank,

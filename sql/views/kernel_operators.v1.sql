@@ -33,9 +33,7 @@ WITH RECURSIVE
       runtime.ts_ns AS call_ns
     FROM kernels
     JOIN runtime
-      ON runtime.run_id = kernels.run_id
-      AND runtime.rank = kernels.rank
-      AND runtime.event_id = kernels.runtime_id
+      ON runtime.run_id = kernels.run_id AND runtime.rank = kernels.rank AND runtime.event_id = kernels.runtime_id
     WHERE kernels.op_id IS NOT NULL
   ),
   chain AS (
@@ -56,9 +54,6 @@ SELECT
   op.level,
   chain.op_id = chain.leaf_id AS innermost
 FROM launched
-JOIN chain
-  ON chain.run_id = launched.run_id
-  AND chain.rank = launched.rank
-  AND chain.leaf_id = launched.leaf_id
+JOIN chain USING (run_id, rank, leaf_id)
 JOIN op ON op.run_id = chain.run_id AND op.rank = chain.rank AND op.event_id = chain.op_id
 WHERE op.end_ns > launched.call_ns

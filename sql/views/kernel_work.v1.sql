@@ -39,8 +39,7 @@ WITH
       events.pre,
       events.post
     FROM op_work
-    JOIN events
-      ON events.run_id = op_work.run_id AND events.rank = op_work.rank AND events.event_id = op_work.event_id
+    JOIN events USING (run_id, rank, event_id)
     WHERE op_work.kernel_count > 0
   ),
   launched AS (
@@ -66,9 +65,7 @@ WITH
       END AS work
     FROM launched
     ASOF JOIN counted
-      ON counted.run_id = launched.run_id
-      AND counted.rank = launched.rank
-      AND counted.pre <= launched.pre
+      ON counted.run_id = launched.run_id AND counted.rank = launched.rank AND counted.pre <= launched.pre
     WHERE launched.pre <= counted.post
   )
 SELECT
@@ -86,9 +83,7 @@ SELECT
   working.work_unit,
   working.work
 FROM kernels
-LEFT JOIN graph_nodes AS node
-  ON node.run_id = kernels.run_id AND node.rank = kernels.rank AND node.event_id = kernels.event_id
+LEFT JOIN graph_nodes AS node USING (run_id, rank, event_id)
 LEFT JOIN kernel_modules AS owner
   ON owner.run_id = kernels.run_id AND owner.rank = kernels.rank AND owner.kernel_id = kernels.event_id
-LEFT JOIN working
-  ON working.run_id = kernels.run_id AND working.rank = kernels.rank AND working.event_id = kernels.event_id
+LEFT JOIN working USING (run_id, rank, event_id)

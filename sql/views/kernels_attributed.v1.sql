@@ -62,10 +62,7 @@ WITH
       kernels.op_sig,
       kernels.path_sig
     FROM kernels
-    LEFT JOIN launch
-      ON launch.run_id = kernels.run_id
-      AND launch.rank = kernels.rank
-      AND launch.runtime_id = kernels.runtime_id
+    LEFT JOIN launch USING (run_id, rank, runtime_id)
   ),
   found AS (
     SELECT
@@ -96,10 +93,7 @@ WITH
       node.path_sig AS node_path_sig,
       node.module_path AS node_module_path
     FROM kernel
-    LEFT JOIN graph_nodes AS node
-      ON node.run_id = kernel.run_id
-      AND node.rank = kernel.rank
-      AND node.event_id = kernel.event_id
+    LEFT JOIN graph_nodes AS node USING (run_id, rank, event_id)
   )
 SELECT
   run_id,

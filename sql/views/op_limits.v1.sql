@@ -68,7 +68,6 @@ SELECT
   worked.limit_flop_per_ns,
   worked.limit_bytes_per_ns
 FROM op_peaks AS worked
-JOIN events
-  ON events.run_id = worked.run_id AND events.rank = worked.rank AND events.event_id = worked.event_id
+JOIN events USING (run_id, rank, event_id)
 JOIN kernels
   ON kernels.run_id = worked.run_id AND kernels.rank = worked.rank AND kernels.event_id = worked.kernel_id

@@ -45,7 +45,7 @@ WITH
   peak AS (
     SELECT device.device_name, spec.dtype, spec.flop_per_ns, spec.memory_bytes_per_ns, spec.rate_known
     FROM device
-    JOIN device_specs AS spec ON spec.rule_id = device.rule_id
+    JOIN device_specs AS spec USING (rule_id)
   ),
   memory AS (
     SELECT
@@ -84,7 +84,7 @@ WITH
         ELSE op_work.compute_dtype
       END AS compute_dtype
     FROM op_work
-    LEFT JOIN memory ON memory.device_name = op_work.device_name
+    LEFT JOIN memory USING (device_name)
     WHERE op_work.gpu_union_ns > 0
   )
 SELECT

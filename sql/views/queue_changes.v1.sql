@@ -24,15 +24,15 @@
 WITH
   queued AS (
     SELECT
-      kernels.run_id,
-      kernels.rank,
-      kernels.device,
-      kernels.stream,
-      kernels.event_id,
-      kernels.ts_ns - greatest(kernels.launch_to_start_ns, 0) AS launched_ns,
-      kernels.ts_ns AS started_ns
+      run_id,
+      rank,
+      device,
+      stream,
+      event_id,
+      ts_ns - greatest(launch_to_start_ns, 0) AS launched_ns,
+      ts_ns AS started_ns
     FROM kernels
-    WHERE kernels.launch_to_start_ns IS NOT NULL
+    WHERE launch_to_start_ns IS NOT NULL
   ),
   happening AS (
     SELECT run_id, rank, device, stream, event_id, launched_ns AS ts_ns, 1 AS change, started_ns

@@ -57,7 +57,7 @@ FROM kernels
 UNION ALL
 SELECT slice.run_id, slice.rank, 'data', slice.event_id, FALSE, slice.start_ns, slice.end_ns
 FROM slice
-SEMI JOIN loading ON loading.name = slice.name
+SEMI JOIN loading USING (name)
 UNION ALL
 SELECT
   slice.run_id,
@@ -68,7 +68,7 @@ SELECT
   slice.start_ns,
   slice.end_ns
 FROM slice
-ANTI JOIN gpu_rank ON gpu_rank.run_id = slice.run_id AND gpu_rank.rank = slice.rank
+ANTI JOIN gpu_rank USING (run_id, rank)
 WHERE slice.is_operator OR regexp_matches(slice.name, '^(gloo|mpi):')
 UNION ALL
 SELECT run_id, rank, 'step', event_id, FALSE, period_start_ns, period_start_ns + period_ns

@@ -38,4 +38,4 @@ SELECT
   device.host_link_bytes_per_ns,
   device.device_link_bytes_per_ns
 FROM ranks
-LEFT JOIN device ON device.device_name = ranks.device_name
+LEFT JOIN device USING (device_name)

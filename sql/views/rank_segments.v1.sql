@@ -21,14 +21,5 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-SELECT
-  run_id,
-  rank,
-  start_ns,
-  segment_ns,
-  step,
-  kind,
-  kernel_id,
-  cause,
-  gap_ns
+SELECT run_id, rank, start_ns, segment_ns, step, kind, kernel_id, cause, gap_ns
 FROM device_segments

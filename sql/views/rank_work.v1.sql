@@ -52,7 +52,7 @@ WITH
   complete AS (
     SELECT run_id, rank, step, period_ns
     FROM steps
-    SEMI JOIN kernels ON kernels.run_id = steps.run_id AND kernels.rank = steps.rank
+    SEMI JOIN kernels USING (run_id, rank)
     WHERE NOT partial AND period_ns > 0
   ),
   span AS (
@@ -61,7 +61,7 @@ WITH
     UNION ALL
     SELECT run_id, rank, NULL::BIGINT, (max(ts_ns + dur_ns) - min(ts_ns))::BIGINT
     FROM kernels
-    ANTI JOIN complete ON complete.run_id = kernels.run_id AND complete.rank = kernels.rank
+    ANTI JOIN complete USING (run_id, rank)
     GROUP BY run_id, rank
   ),
   worked AS (
@@ -93,4 +93,4 @@ SELECT
   peak.limit_flop_per_ns,
   peak.dtype_known
 FROM worked
-LEFT JOIN peak ON peak.run_id = worked.run_id AND peak.rank = worked.rank
+LEFT JOIN peak USING (run_id, rank)

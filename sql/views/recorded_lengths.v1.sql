@@ -45,5 +45,4 @@ SELECT
   CASE WHEN counted.complete > 0 THEN counted.complete ELSE window_steps END AS complete_steps,
   coalesce(counted.complete_ns, window_ns) AS complete_ns
 FROM ranks
-LEFT JOIN counted
-  ON counted.run_id = ranks.run_id AND counted.rank = ranks.rank
+LEFT JOIN counted USING (run_id, rank)

@@ -38,5 +38,4 @@ SELECT
   kernels.ts_ns AS start_ns,
   kernels.ts_ns + kernels.dur_ns AS end_ns
 FROM kernels
-JOIN launch
-  ON launch.run_id = kernels.run_id AND launch.rank = kernels.rank AND launch.runtime_id = kernels.runtime_id
+JOIN launch USING (run_id, rank, runtime_id)

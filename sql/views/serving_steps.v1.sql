@@ -55,7 +55,7 @@ WITH
         )
       ) AS fields
     FROM named
-    JOIN phase_rules ON phase_rules.rule_id = named.rule_id
+    JOIN phase_rules USING (rule_id)
   ),
   marked AS (
     SELECT
@@ -73,7 +73,7 @@ WITH
       field.fields,
       coalesce(annotations.pre > max(annotations.post) OVER earlier, TRUE) AS is_outer
     FROM annotations
-    JOIN field ON field.name = annotations.name
+    JOIN field USING (name)
     WHERE NOT annotations.on_gpu
     WINDOW earlier AS (
       PARTITION BY annotations.run_id, annotations.rank
@@ -127,7 +127,10 @@ WITH
       arg_min(fields['decode_sq'], pre) AS decode_sq,
       arg_min(fields['decode_sk'], pre) AS decode_sk,
       arg_min(fields['decode_sqsq'], pre) AS decode_sqsq,
-      arg_min(fields['decode_sqsk'], pre) AS decode_sqsk
+      arg_min(fields['decode_sqsk'], pre) AS decode_sqsk,
+      -- Of causal attention: each query token sees all keys but those after it.
+      prefill_sqsk - (prefill_sqsq - prefill_sq) // 2 AS prefill_pairs,
+      decode_sqsk - (decode_sqsq - decode_sq) // 2 AS decode_pairs
     FROM numbered
     GROUP BY run_id, rank, number
   )
@@ -157,29 +160,4 @@ SELECT
   tid,
   start_ns,
   end_ns
-FROM (
-  SELECT
-    run_id,
-    rank,
-    event_id,
-    name,
-    pid,
-    tid,
-    start_ns,
-    end_ns,
-    step,
-    ruled_phase,
-    other_requests,
-    prefill_requests,
-    decode_requests,
-    prefill_sq,
-    prefill_sk,
-    prefill_sqsk,
-    decode_sq,
-    decode_sk,
-    decode_sqsk,
-    -- Of causal attention: each query token sees all keys but those after it.
-    prefill_sqsk - (prefill_sqsq - prefill_sq) // 2 AS prefill_pairs,
-    decode_sqsk - (decode_sqsq - decode_sq) // 2 AS decode_pairs
-  FROM recorded
-) AS summed
+FROM recorded

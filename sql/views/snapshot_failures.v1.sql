@@ -192,13 +192,5 @@ SELECT
   coalesce(free.largest, 0) AS largest_free_bytes,
   coalesce(free.blocks, 0) AS free_blocks
 FROM failure
-JOIN snapshot_states AS state
-  ON state.run_id = failure.run_id
-  AND state.rank = failure.rank
-  AND state.device = failure.device
-  AND state.entry = failure.entry
-LEFT JOIN free
-  ON free.run_id = failure.run_id
-  AND free.rank = failure.rank
-  AND free.device = failure.device
-  AND free.entry = failure.entry
+JOIN snapshot_states AS state USING (run_id, rank, device, entry)
+LEFT JOIN free USING (run_id, rank, device, entry)

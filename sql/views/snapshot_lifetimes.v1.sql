@@ -80,11 +80,7 @@ SELECT
   entry.stack_id,
   FALSE AS born_before
 FROM entry
-LEFT JOIN active
-  ON active.run_id = entry.run_id
-  AND active.rank = entry.rank
-  AND active.device = entry.device
-  AND active.address = entry.address
+LEFT JOIN active USING (run_id, rank, device, address)
 WHERE entry.action = 'alloc'
 UNION ALL
 -- Freed without an allocation in the trace.

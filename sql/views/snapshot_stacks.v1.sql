@@ -58,4 +58,4 @@ SELECT
   per_stack.top_frame,
   coalesce(rules.category, 'other') AS category
 FROM per_stack
-LEFT JOIN stack_rules AS rules ON rules.rule_id = per_stack.rule_id
+LEFT JOIN stack_rules AS rules USING (rule_id)

@@ -84,9 +84,9 @@ WITH
       coalesce(in_use.active, 0) - coalesce(total.active, 0) AS active,
       coalesce(held.reserved, 0) - coalesce(total.reserved, 0) AS reserved
     FROM place
-    LEFT JOIN in_use ON in_use.run_id = place.run_id AND in_use.rank = place.rank AND in_use.device = place.device
-    LEFT JOIN held ON held.run_id = place.run_id AND held.rank = place.rank AND held.device = place.device
-    LEFT JOIN total ON total.run_id = place.run_id AND total.rank = place.rank AND total.device = place.device
+    LEFT JOIN in_use USING (run_id, rank, device)
+    LEFT JOIN held USING (run_id, rank, device)
+    LEFT JOIN total USING (run_id, rank, device)
   )
 SELECT
   run_id,
@@ -111,5 +111,5 @@ SELECT
   (first.active + sum(change.active) OVER so_far)::BIGINT AS active_bytes,
   (first.reserved + sum(change.reserved) OVER so_far)::BIGINT AS reserved_bytes
 FROM change
-JOIN first ON first.run_id = change.run_id AND first.rank = change.rank AND first.device = change.device
+JOIN first USING (run_id, rank, device)
 WINDOW so_far AS (PARTITION BY change.run_id, change.rank, change.device ORDER BY change.entry ROWS UNBOUNDED PRECEDING)

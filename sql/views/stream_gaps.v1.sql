@@ -55,10 +55,7 @@ WITH
       kernels.ts_ns - kernels.launch_to_start_ns AS call_ns,
       kernels.launch_state = 'missing' AS is_missing
     FROM kernels
-    JOIN device_window
-      ON device_window.run_id = kernels.run_id
-      AND device_window.rank = kernels.rank
-      AND device_window.device = kernels.device
+    JOIN device_window USING (run_id, rank, device)
     WHERE kernels.stream_idle_ns IS NULL OR kernels.stream_idle_ns > 0
   )
 SELECT
@@ -92,8 +89,5 @@ SELECT
   NULL AS after_id,
   NULL AS launch_delay_ns
 FROM stream_window
-JOIN device_window
-  ON device_window.run_id = stream_window.run_id
-  AND device_window.rank = stream_window.rank
-  AND device_window.device = stream_window.device
+JOIN device_window USING (run_id, rank, device)
 WHERE device_window.last_ns > stream_window.last_ns

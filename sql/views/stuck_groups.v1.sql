@@ -73,8 +73,8 @@ WITH
         ELSE 'not_completed'
       END AS cause
     FROM behind
-    LEFT JOIN differs ON differs.run_id = behind.run_id AND differs.process_group = behind.process_group
-    LEFT JOIN unfinished ON unfinished.run_id = behind.run_id AND unfinished.process_group = behind.process_group
+    LEFT JOIN differs USING (run_id, process_group)
+    LEFT JOIN unfinished USING (run_id, process_group)
   ),
   found AS (
     SELECT
@@ -106,14 +106,8 @@ WITH
       coalesce(list(call.rank ORDER BY call.rank) FILTER (NOT call.has_dump), []) AS without_dump,
       min(call.created_ns) AS waiting_since_ns
     FROM stuck
-    JOIN most
-      ON most.run_id = stuck.run_id
-      AND most.process_group = stuck.process_group
-      AND most.collective_seq = stuck.collective_seq
-    JOIN flight_collectives AS call
-      ON call.run_id = stuck.run_id
-      AND call.process_group = stuck.process_group
-      AND call.collective_seq = stuck.collective_seq
+    JOIN most USING (run_id, process_group, collective_seq)
+    JOIN flight_collectives AS call USING (run_id, process_group, collective_seq)
     GROUP BY stuck.run_id, stuck.process_group, stuck.collective_seq, most.collective, stuck.cause
   ),
   last_call AS (

@@ -95,8 +95,7 @@ SELECT
   shorter.caller_id IS NOT NULL AS is_outlasted,
   loading_name.name IS NOT NULL AND on_thread.category IN ('operator', 'annotation') AS is_loading
 FROM on_thread
-LEFT JOIN loading_name ON loading_name.name = on_thread.name
-LEFT JOIN climbed
-  ON climbed.run_id = on_thread.run_id AND climbed.rank = on_thread.rank AND climbed.event_id = on_thread.event_id
+LEFT JOIN loading_name USING (name)
+LEFT JOIN climbed USING (run_id, rank, event_id)
 LEFT JOIN (SELECT DISTINCT run_id, rank, caller_id FROM outlasted) AS shorter
   ON shorter.run_id = on_thread.run_id AND shorter.rank = on_thread.rank AND shorter.caller_id = on_thread.event_id

@@ -30,7 +30,7 @@ FROM (
     bool_or(steps.event_id IS NOT NULL) AS is_of_step,
     coalesce(sum(slice.dur_ns) FILTER (slice.depth = 1), 0)::BIGINT AS sum_ns
   FROM events AS slice
-  LEFT JOIN steps ON steps.run_id = slice.run_id AND steps.rank = slice.rank AND steps.event_id = slice.event_id
+  LEFT JOIN steps USING (run_id, rank, event_id)
   WHERE slice.pre IS NOT NULL
   GROUP BY slice.run_id, slice.rank, slice.pid, slice.tid
 ) AS candidate

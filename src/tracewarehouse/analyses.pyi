@@ -26,9 +26,6 @@ class Analyses(Generic[T_co]):
     def alltoall_imbalance(self) -> T_co:
         """How unevenly each all-to-all is spread over its ranks (MoE routing): largest and mean input and
         output."""
-    def alltoall_matrix(self) -> T_co:
-        """Bytes that each rank sends to each other rank in all-to-all collectives with recorded split
-        sizes."""
     def analyzed_account(self) -> T_co:
         """What the analyzed time of each rank is spent on, with the finding rules that can explain it."""
     def annotation_breakdown(self) -> T_co:
@@ -100,9 +97,9 @@ class Analyses(Generic[T_co]):
     ) -> T_co:
         """Detects elementwise operators that can read what the operator before them wrote, so that one kernel
         could do both."""
-    def gpu_metrics(self) -> T_co:
-        """Measured use of the GPU per step: activity of SMs and tensor cores and DRAM bandwidth, from sampled
-        metrics."""
+    def gpu_metrics(self, *, by_kernel: bool = False) -> T_co:
+        """Measured use of the GPU per step, or while each kernel runs: activity of SMs and tensor cores and
+        DRAM bandwidth, from sampled metrics."""
     def gpu_timeline(self) -> T_co:
         """Each rank's GPU time as contiguous segments with their category: the segments that `step_account`
         and `window_account` sum."""
@@ -161,9 +158,6 @@ class Analyses(Generic[T_co]):
         self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
     ) -> T_co:
         """Detects GPU idle time while the training thread waits for the data loader."""
-    def kernel_gpu_metrics(self) -> T_co:
-        """Measured use of the GPU while each kernel runs: activity of SMs and tensor cores and DRAM
-        bandwidth, from sampled metrics."""
     def kernel_limits(
         self, *, min_share: float = 0.6, high_share: float = 0.8, min_lead: float = 0.1
     ) -> T_co:
@@ -208,18 +202,6 @@ class Analyses(Generic[T_co]):
     ) -> T_co:
         """Detects kernels that convert tensors between the memory layouts NCHW and NHWC around
         convolutions."""
-    def long_collectives(
-        self,
-        *,
-        min_count: int = 5,
-        factor: float = 2.0,
-        min_excess_ns: int | str = 100000,
-        near_full: float = 0.9,
-        larger: float = 1.1,
-        part: float = 0.5,
-    ) -> T_co:
-        """Collectives that took far longer than usual, with what else the traces show at that time, as
-        hypotheses about the cause."""
     def low_gpu_use(
         self,
         *,

@@ -111,7 +111,7 @@ def test_merged_equals_whole(spread: Distributed, simulated: Warehouse, name: st
 
 
 def test_the_sample_has_rows(simulated: Warehouse) -> None:
-    sampled = ("execution_trace", "gpu_metrics", "kernel_gpu_metrics")
+    sampled = ("execution_trace", "gpu_metrics")
     assert all(len(simulated.analyze(name)) for name in (*SAMPLE, *sampled))
 
 

@@ -66,10 +66,8 @@ WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
         "slow_links",
         "bandwidth_by_size",
         "alltoall_imbalance",
-        "alltoall_matrix",
         "node_summary",
         "pipeline_bubbles",
-        "long_collectives",
         "gpu_timeline",
         "timeline",
         "gpu_utilization",
@@ -80,7 +78,7 @@ WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
         "key_averages",  # tests/witness/test_torch.py
         *("module_siblings", "module_summary"),  # tests/test_modules.py
         *("kernel_limits", "ncu_commands"),  # tests/formats/nsight_compute
-        *("gpu_metrics", "kernel_gpu_metrics"),  # tests/formats/nsys
+        "gpu_metrics",  # tests/formats/nsys
         "execution_trace",  # tests/formats/execution_trace
         *("flight_mismatches", "stuck_collective"),  # tests/formats/flight_recorder
         *(

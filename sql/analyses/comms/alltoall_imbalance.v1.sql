@@ -44,8 +44,7 @@ WITH
       collectives.in_elements * element_bytes AS in_bytes,
       collectives.out_elements * element_bytes AS out_bytes
     FROM collective_arrivals AS arrival
-    JOIN collectives
-      ON collectives.run_id = arrival.run_id AND collectives.rank = arrival.rank AND collectives.event_id = arrival.event_id
+    JOIN collectives USING (run_id, rank, event_id)
     WHERE arrival.state = 'complete' AND arrival.instance_id IS NOT NULL AND arrival.collective = 'all_to_all'
   ),
   instance AS (

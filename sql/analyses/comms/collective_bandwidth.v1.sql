@@ -103,7 +103,7 @@ SELECT
   coalesce(others.other_groups, 0) AS other_groups,
   CASE WHEN others.other_groups >= $min_groups THEN bucket.busbw_bytes_per_ns / nullif(others.other_bytes_per_ns, 0) END AS relative_busbw
 FROM bucket
-LEFT JOIN linked ON linked.run_id = bucket.run_id
+LEFT JOIN linked USING (run_id)
 LEFT JOIN others
   ON others.run_id = bucket.run_id
   AND others.group_key = bucket.group_key

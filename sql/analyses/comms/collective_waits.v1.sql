@@ -37,39 +37,6 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  arrival AS (
-    SELECT
-      run_id,
-      rank,
-      event_id,
-      collective,
-      process_group,
-      group_source,
-      direction,
-      peer,
-      sequence,
-      step,
-      bytes,
-      instance_id,
-      state,
-      members,
-      dur_ns,
-      wait_ns,
-      transfer_ns,
-      straggler_rank,
-      pair_wait_ns,
-      possible_wait_ns,
-      last_rank,
-      late_ns,
-      CASE
-        WHEN instance_id IS NULL THEN 'not matched'
-        WHEN late_ns IS NULL THEN 'clock offset not known'
-        WHEN uncertainty_ns IS NULL THEN 'clock uncertainty not known'
-        WHEN late_ns < uncertainty_ns THEN 'under twice the clock uncertainty'
-      END AS reason
-    FROM collective_arrivals
-  )
 SELECT
   run_id,
   rank,
@@ -92,6 +59,11 @@ SELECT
   pair_wait_ns,
   possible_wait_ns,
   last_rank,
-  CASE WHEN reason IS NULL THEN late_ns END AS late_ns,
-  reason
-FROM arrival
+  CASE WHEN instance_id IS NOT NULL AND late_ns >= uncertainty_ns THEN late_ns END AS late_ns,
+  CASE
+    WHEN instance_id IS NULL THEN 'not matched'
+    WHEN late_ns IS NULL THEN 'clock offset not known'
+    WHEN uncertainty_ns IS NULL THEN 'clock uncertainty not known'
+    WHEN late_ns < uncertainty_ns THEN 'under twice the clock uncertainty'
+  END AS reason
+FROM collective_arrivals

@@ -21,23 +21,13 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  split AS (
-    SELECT
-      run_id,
-      rank,
-      device,
-      coalesce(sum(segment_ns) FILTER (communication > 0), 0)::BIGINT AS comm_ns,
-      coalesce(sum(segment_ns) FILTER (communication > 0 AND computation > 0), 0)::BIGINT AS overlap_ns
-    FROM device_timeline
-    GROUP BY run_id, rank, device
-  )
 SELECT
   run_id,
   rank,
   device,
-  comm_ns,
-  overlap_ns,
+  coalesce(sum(segment_ns) FILTER (communication > 0), 0)::BIGINT AS comm_ns,
+  coalesce(sum(segment_ns) FILTER (communication > 0 AND computation > 0), 0)::BIGINT AS overlap_ns,
   comm_ns - overlap_ns AS exposed_ns,
   overlap_ns / nullif(comm_ns, 0) AS overlap
-FROM split
+FROM device_timeline
+GROUP BY run_id, rank, device

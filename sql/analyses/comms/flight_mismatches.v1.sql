@@ -56,29 +56,15 @@ WITH
       mismatch,
       value,
       count(*) AS count,
-      min(rank) AS first_rank,
       list(rank ORDER BY rank) AS ranks,
-      min(collective) AS collective
+      min(collective) AS collective,
+      row_number() OVER (
+        PARTITION BY run_id, process_group, collective_seq, mismatch
+        ORDER BY mismatch = 'missing' AND value IS NULL, count(*) DESC, min(rank)
+      ) AS position
     FROM side
     WHERE mismatch = 'missing' OR (is_recorded AND value IS NOT NULL)
     GROUP BY run_id, process_group, group_desc, collective_seq, mismatch, value
-  ),
-  ordered AS (
-    SELECT
-      run_id,
-      process_group,
-      group_desc,
-      collective_seq,
-      mismatch,
-      value,
-      count,
-      ranks,
-      collective,
-      row_number() OVER (
-        PARTITION BY run_id, process_group, collective_seq, mismatch
-        ORDER BY mismatch = 'missing' AND value IS NULL, count DESC, first_rank
-      ) AS position
-    FROM counted
   )
 SELECT
   run_id,
@@ -92,6 +78,6 @@ SELECT
   CASE WHEN mismatch <> 'missing' THEN arg_min(value, position) FILTER (position > 1) END AS other,
   coalesce(sum(count) FILTER (mismatch <> 'missing' OR value IS NOT NULL), 0)::BIGINT AS recorded,
   sum(count)::BIGINT AS members
-FROM ordered
+FROM counted
 GROUP BY run_id, process_group, collective_seq, mismatch
 HAVING max(position) > 1

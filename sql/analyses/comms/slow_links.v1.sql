@@ -61,7 +61,7 @@ WITH
     SELECT DISTINCT grouped.run_id, 'rank ' || member.rank, NULL, NULL, member.rank
     FROM grouped
     CROSS JOIN LATERAL (SELECT unnest(grouped.ranks) AS rank) AS member
-    LEFT JOIN spread ON spread.run_id = grouped.run_id
+    LEFT JOIN spread USING (run_id)
     WHERE NOT coalesce(spread.on_several_hosts, FALSE)
   ),
   used AS (
@@ -78,23 +78,8 @@ WITH
         ELSE list_contains(grouped.ranks, link.rank)
       END AS uses
     FROM grouped
-    JOIN link ON link.run_id = grouped.run_id
+    JOIN link USING (run_id)
     WHERE link.rank IS NOT NULL OR len(grouped.hosts) > 1
-  ),
-  compared AS (
-    SELECT
-      run_id,
-      link,
-      collective,
-      dtype,
-      size_bucket_bytes,
-      members,
-      count(*) FILTER (uses) AS groups_with,
-      count(*) FILTER (NOT uses) AS groups_without,
-      quantile_disc(busbw_bytes_per_ns, 0.5) FILTER (uses) AS busbw_with_bytes_per_ns,
-      quantile_disc(busbw_bytes_per_ns, 0.5) FILTER (NOT uses) AS busbw_without_bytes_per_ns
-    FROM used
-    GROUP BY run_id, link, collective, dtype, size_bucket_bytes, members
   )
 SELECT
   run_id,
@@ -103,10 +88,11 @@ SELECT
   dtype,
   size_bucket_bytes,
   members,
-  groups_with,
-  groups_without,
-  busbw_with_bytes_per_ns,
-  busbw_without_bytes_per_ns,
+  count(*) FILTER (uses) AS groups_with,
+  count(*) FILTER (NOT uses) AS groups_without,
+  quantile_disc(busbw_bytes_per_ns, 0.5) FILTER (uses) AS busbw_with_bytes_per_ns,
+  quantile_disc(busbw_bytes_per_ns, 0.5) FILTER (NOT uses) AS busbw_without_bytes_per_ns,
   busbw_with_bytes_per_ns / busbw_without_bytes_per_ns AS relative_busbw
-FROM compared
-WHERE groups_with >= $min_groups AND groups_without >= $min_groups
+FROM used
+GROUP BY run_id, link, collective, dtype, size_bucket_bytes, members
+HAVING groups_with >= $min_groups AND groups_without >= $min_groups

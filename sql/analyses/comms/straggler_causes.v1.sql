@@ -118,10 +118,10 @@ WITH
         WHEN rank_share <= chance.null_p99 THEN 'not more than by chance (null_p99)'
       END AS reason
     FROM part
-    JOIN total ON total.run_id = part.run_id
-    JOIN chance ON chance.run_id = part.run_id
-    LEFT JOIN per_rank ON per_rank.run_id = part.run_id AND per_rank.rank = part.rank
-    LEFT JOIN first ON first.run_id = part.run_id AND first.rank = part.rank
+    JOIN total USING (run_id)
+    JOIN chance USING (run_id)
+    LEFT JOIN per_rank USING (run_id, rank)
+    LEFT JOIN first USING (run_id, rank)
   )
 SELECT
   run_id,

@@ -136,12 +136,12 @@ WITH
         WHEN own.late_ns < own.uncertainty_ns THEN 'under twice the clock uncertainty'
       END AS reason
     FROM ranks
-    LEFT JOIN own ON own.run_id = ranks.run_id AND own.rank = ranks.rank
-    LEFT JOIN waited ON waited.run_id = ranks.run_id AND waited.rank = ranks.rank
-    LEFT JOIN caused ON caused.run_id = ranks.run_id AND caused.rank = ranks.rank
-    LEFT JOIN other_wait ON other_wait.run_id = ranks.run_id AND other_wait.rank = ranks.rank
-    LEFT JOIN attributed ON attributed.run_id = ranks.run_id AND attributed.rank = ranks.rank
-    JOIN derived ON derived.run_id = ranks.run_id
+    LEFT JOIN own USING (run_id, rank)
+    LEFT JOIN waited USING (run_id, rank)
+    LEFT JOIN caused USING (run_id, rank)
+    LEFT JOIN other_wait USING (run_id, rank)
+    LEFT JOIN attributed USING (run_id, rank)
+    JOIN derived USING (run_id)
   )
 SELECT
   run_id,

@@ -43,8 +43,7 @@ WITH
       coalesce(arrival.possible_wait_ns, 0) AS possible_wait_ns,
       0 AS attributed_ns
     FROM collective_arrivals AS arrival
-    LEFT JOIN step_computation AS computed
-      ON computed.run_id = arrival.run_id AND computed.rank = arrival.rank AND computed.step = arrival.step
+    LEFT JOIN step_computation AS computed USING (run_id, rank, step)
     WHERE arrival.last_rank <> arrival.rank
     UNION ALL
     SELECT wait_attribution.run_id, wait_attribution.waiter_rank, wait_attribution.rank, 0, 0, 0, 0, 0, wait_attribution.wait_ns
@@ -80,5 +79,5 @@ SELECT
   pair.possible_wait_ns,
   CASE WHEN derived.has_attribution THEN pair.attributed_ns END AS attributed_ns
 FROM pair
-JOIN derived ON derived.run_id = pair.run_id
+JOIN derived USING (run_id)
 WHERE pair.total_wait_ns + pair.attributed_ns > 0

@@ -41,7 +41,7 @@ WITH
     UNION ALL
     SELECT DISTINCT run_id, rank, FALSE, steps, analyzed_ns
     FROM analyzed_intervals AS recorded
-    ANTI JOIN later_step ON later_step.run_id = recorded.run_id AND later_step.rank = recorded.rank
+    ANTI JOIN later_step USING (run_id, rank)
   ),
   allocator AS (
     SELECT named.name
@@ -62,18 +62,16 @@ WITH
       -- Latest end of earlier calls: time up to here is already counted.
       greatest(counted_to_ns - greatest(counted_from_ns, coalesce(max(counted_to_ns) OVER earlier, counted_from_ns)), 0) AS uncounted_ns
     FROM runtime
-    JOIN allocator ON allocator.name = runtime.name
-    JOIN analyzed ON analyzed.run_id = runtime.run_id AND analyzed.rank = runtime.rank
-    LEFT JOIN later_step
-      ON later_step.run_id = runtime.run_id AND later_step.rank = runtime.rank AND later_step.step = runtime.step
+    JOIN allocator USING (name)
+    JOIN analyzed USING (run_id, rank)
+    LEFT JOIN later_step USING (run_id, rank, step)
     LEFT JOIN analyzed_intervals AS recorded
       ON recorded.run_id = runtime.run_id
       AND recorded.rank = runtime.rank
       AND NOT analyzed.is_later
       AND runtime.ts_ns < recorded.end_ns
       AND runtime.ts_ns + runtime.dur_ns > recorded.start_ns
-    LEFT JOIN host_stalls AS stall
-      ON stall.run_id = runtime.run_id AND stall.rank = runtime.rank AND stall.event_id = runtime.event_id
+    LEFT JOIN host_stalls AS stall USING (run_id, rank, event_id)
     WHERE
       (later_step.step IS NOT NULL OR recorded.start_ns IS NOT NULL)
       AND stall.kind IS DISTINCT FROM 'startup'
@@ -87,19 +85,19 @@ WITH
     SELECT
       analyzed.run_id,
       analyzed.rank,
-      any_value(analyzed.is_later) AS is_later,
-      any_value(analyzed.steps) AS steps,
-      any_value(analyzed.analyzed_ns) AS analyzed_ns,
+      analyzed.is_later,
+      analyzed.steps,
+      analyzed.analyzed_ns,
       count(call.event_id) AS count,
       coalesce(sum(call.uncounted_ns), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(analyzed.analyzed_ns) AS share,
+      saving_ns / analyzed.analyzed_ns AS share,
       arg_max(call.event_id, (call.dur_ns, -call.ts_ns)) AS event_id,
       arg_max(call.ts_ns, (call.dur_ns, -call.ts_ns)) AS from_ns,
       from_ns + max(call.dur_ns) AS to_ns,
       arg_max(call.step, (call.dur_ns, -call.ts_ns)) AS step
     FROM analyzed
-    LEFT JOIN call ON call.run_id = analyzed.run_id AND call.rank = analyzed.rank
-    GROUP BY analyzed.run_id, analyzed.rank
+    LEFT JOIN call USING (run_id, rank)
+    GROUP BY analyzed.run_id, analyzed.rank, analyzed.is_later, analyzed.steps, analyzed.analyzed_ns
   ),
   part AS (
     SELECT run_id, rank, name AS label, sum(uncounted_ns)::BIGINT AS part_ns
@@ -134,4 +132,4 @@ SELECT
   largest.culprit,
   largest.part_ns // greatest(steps, 1) AS detail_ns
 FROM per_rank
-LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank
+LEFT JOIN largest USING (run_id, rank)

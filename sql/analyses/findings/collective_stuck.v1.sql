@@ -65,4 +65,4 @@ SELECT
   NULL::BIGINT AS to_ns,
   stuck.last_call AS culprit
 FROM stuck_groups AS stuck
-JOIN recorded ON recorded.run_id = stuck.run_id AND recorded.process_group = stuck.process_group
+JOIN recorded USING (run_id, process_group)

@@ -1,6 +1,6 @@
 -- /// tw
 -- kind     = "analysis"
--- like     = "findings_base@1"
+-- like     = "culprit_base@1"
 -- scope    = "run"
 -- name     = "exposed_comm"
 -- version  = 1
@@ -40,11 +40,8 @@ WITH
       span.analyzed_ns,
       unnest(['transfer', 'unmatched']) AS subject
     FROM account_segments AS account
-    JOIN analyzed_intervals AS span
-      ON span.run_id = account.run_id
-      AND span.rank = account.rank
-      AND account.start_ns >= span.start_ns
-      AND account.start_ns < span.end_ns
+    JOIN analyzed_intervals AS span USING (run_id, rank)
+    WHERE account.start_ns >= span.start_ns AND account.start_ns < span.end_ns
   ),
   segment AS (
     SELECT
@@ -60,48 +57,6 @@ WITH
       coalesce(exposure = CASE subject WHEN 'transfer' THEN 'transfer' ELSE 'unassigned' END, FALSE) AS matches
     FROM exposed
   ),
-  per_rank AS (
-    SELECT
-      run_id,
-      rank,
-      subject,
-      any_value(steps) AS steps,
-      any_value(analyzed_ns) AS analyzed_ns,
-      count(*) FILTER (matches) AS count,
-      coalesce(sum(segment_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(analyzed_ns) AS share,
-      arg_max(kernel_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
-      arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
-      arg_max(step, (segment_ns, -start_ns)) FILTER (matches) AS step,
-      from_ns + max(segment_ns) FILTER (matches) AS to_ns
-    FROM segment
-    GROUP BY run_id, rank, subject
-  ),
-  labeled AS (
-    SELECT
-      segment.run_id,
-      segment.rank,
-      segment.subject,
-      segment.segment_ns,
-      CASE collectives.collective WHEN 'other' THEN coalesce(collectives.name, 'unknown') ELSE collectives.collective END
-      || coalesce(' in process group ' || collectives.process_group, '') AS label
-    FROM segment
-    JOIN collectives
-      ON collectives.run_id = segment.run_id
-      AND collectives.rank = segment.rank
-      AND collectives.event_id = segment.kernel_id
-    WHERE segment.matches
-  ),
-  part AS (
-    SELECT run_id, rank, subject, label, sum(segment_ns)::BIGINT AS part_ns
-    FROM labeled
-    GROUP BY run_id, rank, subject, label
-  ),
-  largest AS (
-    SELECT run_id, rank, subject, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
-    FROM part
-    GROUP BY run_id, rank, subject
-  ),
   missing AS (
     SELECT run_id, rank, text
     FROM rank_limits
@@ -114,64 +69,69 @@ WITH
     WHERE rule = 'graph_level_trace'
   )
 SELECT
-  per_rank.run_id,
-  per_rank.rank,
-  per_rank.subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
-  share,
-  count,
-  steps,
-  analyzed_ns,
-  saving_ns,
-  CASE
-    WHEN unseen.in_graphs THEN 'all exposed communication that is not a known wait, even where a CUDA graph runs, whose kernels are unknown'
-    WHEN per_rank.subject = 'transfer' THEN 'all exposed transfer; waiting for other ranks is not included'
-    ELSE
-      'all exposed communication that is not matched; part of it may be waiting for other ranks, which a faster network does not reduce'
-  END AS saving_limit,
+  segment.run_id,
+  segment.rank,
+  segment.steps,
+  segment.analyzed_ns,
+  segment.matches,
+  CASE collectives.collective WHEN 'other' THEN coalesce(collectives.name, 'unknown') ELSE collectives.collective END
+  || coalesce(' in process group ' || collectives.process_group, '') AS label,
+  segment.segment_ns AS lost_ns,
+  segment.kernel_id AS event_id,
+  segment.step,
+  segment.start_ns AS from_ns,
+  segment.start_ns + segment.segment_ns AS to_ns,
   CASE
     WHEN unseen.in_graphs THEN 2
-    WHEN per_rank.subject = 'transfer' THEN 0
+    WHEN segment.subject = 'transfer' THEN 0
     ELSE 1
   END AS doubt,
-  unseen.in_graphs IS NOT NULL AS is_context,
-  'Communication is not overlapped with computation for {lost}'
-  || CASE per_rank.subject
-    WHEN 'transfer' THEN ', even after the last rank arrived.'
-    ELSE CASE WHEN missing.text IS NULL THEN '; whether ranks wait for one another is unknown.' ELSE '; a rank that was not recorded may be late.' END
-  END
-  || ' The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}).'
-  || CASE
-    WHEN unseen.in_graphs THEN
-      ' The kernels inside CUDA graphs were not recorded: where a graph runs, this may be overlapped.'
-    ELSE ''
-  END AS observation,
-  CASE
-    WHEN unseen.in_graphs THEN
-      'Record the kernels inside CUDA graphs: nsys profile --cuda-graph-trace=node.'
-    WHEN per_rank.subject = 'transfer' THEN
-      'Overlap communication with computation (larger or earlier buckets, prefetching of shards), send less (gradient accumulation, compression, lower precision), or keep it on the fast links.'
-    WHEN missing.text IS NOT NULL THEN
-      'Record and ingest all ranks of the process groups (' || missing.text || '), so that waiting and transfer can be separated.'
-    ELSE
-      'Waiting and transfer can be separated where the traces of all ranks are ingested and their collectives match. Otherwise overlap communication with computation, send less, or keep it on the fast links.'
-  END AS advice,
-  'window_account' AS evidence,
-  -- With one rank selected, nothing could be matched: the filter names the rank.
-  'rank = '
-  || per_rank.rank
-  || CASE per_rank.subject
-    WHEN 'transfer' THEN ' AND category = ''exposed_transfer'''
-    ELSE ' AND category = ''exposed_unassigned'''
-  END AS evidence_filter,
-  event_id,
-  from_ns,
-  to_ns,
-  step,
-  largest.culprit,
-  largest.part_ns // greatest(steps, 1) AS detail_ns
-FROM per_rank
-LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank AND largest.subject = per_rank.subject
-LEFT JOIN unseen ON unseen.run_id = per_rank.run_id AND unseen.rank = per_rank.rank
-LEFT JOIN missing ON missing.run_id = per_rank.run_id AND missing.rank = per_rank.rank
+  {
+    subject: segment.subject,
+    saving_limit: CASE
+      WHEN unseen.in_graphs THEN 'all exposed communication that is not a known wait, even where a CUDA graph runs, whose kernels are unknown'
+      WHEN segment.subject = 'transfer' THEN 'all exposed transfer; waiting for other ranks is not included'
+      ELSE
+        'all exposed communication that is not matched; part of it may be waiting for other ranks, which a faster network does not reduce'
+    END,
+    observation: 'Communication is not overlapped with computation for {lost}'
+    || CASE
+      WHEN segment.subject = 'transfer' THEN ', even after the last rank arrived.'
+      WHEN missing.text IS NULL THEN '; whether ranks wait for one another is unknown.'
+      ELSE '; a rank that was not recorded may be late.'
+    END
+    || ' The largest part is {culprit} ({detail}).'
+    || CASE
+      WHEN unseen.in_graphs THEN
+        ' The kernels inside CUDA graphs were not recorded: where a graph runs, this may be overlapped.'
+      ELSE ''
+    END,
+    advice: CASE
+      WHEN unseen.in_graphs THEN
+        'Record the kernels inside CUDA graphs: nsys profile --cuda-graph-trace=node.'
+      WHEN segment.subject = 'transfer' THEN
+        'Overlap communication with computation (larger or earlier buckets, prefetching of shards), send less (gradient accumulation, compression, lower precision), or keep it on the fast links.'
+      WHEN missing.text IS NOT NULL THEN
+        'Record and ingest all ranks of the process groups (' || missing.text || '), so that waiting and transfer can be separated.'
+      ELSE
+        'Waiting and transfer can be separated where the traces of all ranks are ingested and their collectives match. Otherwise overlap communication with computation, send less, or keep it on the fast links.'
+    END,
+    evidence: 'window_account',
+    -- With one rank selected, nothing could be matched: the filter names the rank.
+    evidence_filter: 'rank = '
+    || segment.rank
+    || CASE segment.subject
+      WHEN 'transfer' THEN ' AND category = ''exposed_transfer'''
+      ELSE ' AND category = ''exposed_unassigned'''
+    END,
+    only_largest: FALSE,
+    is_context: unseen.in_graphs IS NOT NULL
+  } AS words
+FROM segment
+LEFT JOIN unseen USING (run_id, rank)
+LEFT JOIN missing USING (run_id, rank)
+LEFT JOIN collectives
+  ON segment.matches
+  AND collectives.run_id = segment.run_id
+  AND collectives.rank = segment.rank
+  AND collectives.event_id = segment.kernel_id

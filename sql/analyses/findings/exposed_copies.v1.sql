@@ -99,6 +99,6 @@ SELECT
     is_context: FALSE
   } AS words
 FROM segment
-LEFT JOIN measured ON measured.run_id = segment.run_id AND measured.rank = segment.rank AND measured.what = segment.what
-LEFT JOIN largest ON largest.run_id = segment.run_id AND largest.rank = segment.rank
-JOIN rank_devices AS device ON device.run_id = segment.run_id AND device.rank = segment.rank
+LEFT JOIN measured USING (run_id, rank, what)
+LEFT JOIN largest USING (run_id, rank)
+JOIN rank_devices AS device USING (run_id, rank)

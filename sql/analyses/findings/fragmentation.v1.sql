@@ -88,8 +88,8 @@ WITH
         FOR size IN [coalesce(stuck.bytes, 0), held.bytes, coalesce(stuck.largest_bytes, 0)]
       ] AS sizes
     FROM held
-    LEFT JOIN stuck ON stuck.run_id = held.run_id AND stuck.rank = held.rank AND stuck.device = held.device
-    LEFT JOIN recorded ON recorded.run_id = held.run_id AND recorded.rank = held.rank AND recorded.device = held.device
+    LEFT JOIN stuck USING (run_id, rank, device)
+    LEFT JOIN recorded USING (run_id, rank, device)
   )
 SELECT
   run_id,

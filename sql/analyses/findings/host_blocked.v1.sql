@@ -51,9 +51,7 @@ WITH
       ) AS blocked_ns
     FROM runtime
     JOIN events AS op
-      ON op.run_id = runtime.run_id
-      AND op.rank = runtime.rank
-      AND op.event_id = runtime.op_id
+      ON op.run_id = runtime.run_id AND op.rank = runtime.rank AND op.event_id = runtime.op_id
       -- In traces of earlier versions of PyTorch, steps are operators.
       AND NOT starts_with(op.name, 'ProfilerStep')
     JOIN analyzed_intervals AS analyzed
@@ -119,7 +117,6 @@ SELECT
   'host' AS subject,
   coalesce(largest.blocked_ns, 0) / analyzed.analyzed_ns AS share,
   share >= $warning_share AND greatest(after_sync_ns, after_copy_ns) < $max_idle * analyzed.analyzed_ns AS is_finding,
-  analyzed.steps > 0 AS is_representative,
   coalesce(blocked.count, 0) AS count,
   analyzed.steps,
   analyzed.analyzed_ns,
@@ -139,5 +136,5 @@ SELECT
   largest.culprit,
   largest.part_ns // greatest(analyzed.steps, 1) AS detail_ns
 FROM analyzed
-LEFT JOIN blocked ON blocked.run_id = analyzed.run_id AND blocked.rank = analyzed.rank
-LEFT JOIN largest ON largest.run_id = analyzed.run_id AND largest.rank = analyzed.rank
+LEFT JOIN blocked USING (run_id, rank)
+LEFT JOIN largest USING (run_id, rank)

@@ -66,7 +66,7 @@ WITH
       runtime.pid,
       runtime.tid
     FROM per_rank
-    JOIN kernels ON kernels.run_id = per_rank.run_id AND kernels.rank = per_rank.rank AND kernels.event_id = per_rank.event_id
+    JOIN kernels USING (run_id, rank, event_id)
     JOIN runtime ON runtime.run_id = kernels.run_id AND runtime.rank = kernels.rank AND runtime.event_id = kernels.runtime_id
   ),
   host_slice AS (
@@ -109,7 +109,6 @@ SELECT
   per_rank.rank,
   'host' AS subject,
   share >= $warning_share AND long_ns >= short_ns AS is_finding,
-  per_rank.steps > 0 AS is_representative,
   share,
   count,
   per_rank.steps,
@@ -147,6 +146,6 @@ SELECT
   host.name AS culprit,
   host.dur_ns AS detail_ns
 FROM per_rank
-LEFT JOIN worst ON worst.run_id = per_rank.run_id AND worst.rank = per_rank.rank
-LEFT JOIN host ON host.run_id = per_rank.run_id AND host.rank = per_rank.rank
-JOIN ranks ON ranks.run_id = per_rank.run_id AND ranks.rank = per_rank.rank
+LEFT JOIN worst USING (run_id, rank)
+LEFT JOIN host USING (run_id, rank)
+JOIN ranks USING (run_id, rank)

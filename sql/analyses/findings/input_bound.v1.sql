@@ -52,7 +52,7 @@ WITH
       runtime.pid,
       runtime.tid
     FROM per_rank
-    JOIN kernels ON kernels.run_id = per_rank.run_id AND kernels.rank = per_rank.rank AND kernels.event_id = per_rank.event_id
+    JOIN kernels USING (run_id, rank, event_id)
     JOIN runtime ON runtime.run_id = kernels.run_id AND runtime.rank = kernels.rank AND runtime.event_id = kernels.runtime_id
   ),
   wait AS (
@@ -72,8 +72,6 @@ SELECT
   per_rank.run_id,
   per_rank.rank,
   'data loader' AS subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
   share,
   count,
   steps,
@@ -97,4 +95,4 @@ SELECT
   step,
   wait.name AS culprit
 FROM per_rank
-LEFT JOIN wait ON wait.run_id = per_rank.run_id AND wait.rank = per_rank.rank
+LEFT JOIN wait USING (run_id, rank)

@@ -1,6 +1,6 @@
 -- /// tw
 -- kind     = "analysis"
--- like     = "findings_base@1"
+-- like     = "culprit_base@1"
 -- name     = "low_gpu_use"
 -- version  = 1
 -- summary  = "Detects GPUs that are idle most of the time."
@@ -35,77 +35,61 @@ WITH
       step,
       steps,
       analyzed_ns,
+      kind = 'idle' AND coalesce(cause NOT IN ('graph', 'queued', 'outside'), TRUE) AS matches,
       -- In short gaps, as `launch_bound` counts them, the host does not launch fast enough.
-      CASE WHEN cause IN ('call', 'latency') AND gap_ns <= $short_gap_ns THEN 'host' ELSE cause END AS label,
-      kind = 'idle' AND coalesce(cause NOT IN ('graph', 'queued', 'outside'), TRUE) AS matches
+      CASE
+        WHEN matches AND cause IN ('call', 'latency') AND gap_ns <= $short_gap_ns THEN 'host'
+        WHEN matches THEN cause
+      END AS label,
+      coalesce(label IN ('host', 'sync', 'dataloader', 'startup', 'compilation', 'allocation'), FALSE) AS has_finding
     FROM analyzed_segments
   ),
-  per_rank AS (
+  idle AS (
     SELECT
       run_id,
       rank,
-      any_value(steps) AS steps,
-      any_value(analyzed_ns) AS analyzed_ns,
-      count(*) FILTER (matches) AS count,
-      coalesce(sum(segment_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(analyzed_ns) AS share,
-      arg_max(after_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
-      arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
-      arg_max(step, (segment_ns, -start_ns)) FILTER (matches) AS step,
-      2 * coalesce(sum(segment_ns) FILTER (label IN ('host', 'sync', 'dataloader', 'startup', 'compilation', 'allocation')), 0) >= saving_ns AS is_context,
-      from_ns + max(segment_ns) FILTER (matches) AS to_ns
+      coalesce(sum(segment_ns) FILTER (matches), 0) AS idle_ns,
+      2 * coalesce(sum(segment_ns) FILTER (has_finding), 0) >= idle_ns AS is_context
     FROM segment
     GROUP BY run_id, rank
-  ),
-  part AS (
-    SELECT run_id, rank, label, sum(segment_ns)::BIGINT AS part_ns
-    FROM segment
-    WHERE matches
-    GROUP BY run_id, rank, label
-  ),
-  largest AS (
-    SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
-    FROM part
-    GROUP BY run_id, rank
+    -- An interval without GPU activity does not show how the GPU is used.
+    HAVING idle_ns < any_value(analyzed_ns)
   )
 SELECT
-  per_rank.run_id,
-  per_rank.rank,
-  'GPU' AS subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
-  share,
-  count,
+  run_id,
+  rank,
   steps,
   analyzed_ns,
-  saving_ns,
-  'all idle time, with unchanged kernels' AS saving_limit,
-  'The GPU is idle {lost}. The largest part, {detail}, is '
-  || CASE largest.culprit
-    WHEN 'dataloader' THEN 'waiting for the data loader.'
-    WHEN 'sync' THEN 'after calls that block the host.'
-    WHEN 'host' THEN 'waiting for the host to launch work.'
-    WHEN 'startup' THEN 'during first calls, which load modules or set up libraries.'
-    WHEN 'compilation' THEN 'while the host compiles.'
-    WHEN 'allocation' THEN 'in calls that allocate or free memory.'
-    WHEN 'call' THEN 'inside the calls that launch work: the driver loads modules, waits for a full queue or copies.'
-    WHEN 'latency' THEN 'the usual latency of launches.'
-    ELSE 'before activities whose launch is missing from the trace.'
-  END AS observation,
-  CASE
-    WHEN largest.culprit IN ('dataloader', 'sync', 'host', 'startup', 'compilation', 'allocation') THEN 'See the findings about this cause. If the batch is small, a larger one gives each launch more work.'
-    ELSE 'Check the longest gap in the trace (tw export trace). If the batch is small, a larger one gives each launch more work.'
-  END AS advice,
-  CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END AS evidence,
-  'starts_with(category, ''idle_'')' AS evidence_filter,
-  event_id,
-  from_ns,
-  to_ns,
-  is_context,
+  matches,
+  label,
+  segment_ns AS lost_ns,
+  after_id AS event_id,
   step,
-  largest.culprit,
-  largest.part_ns // greatest(steps, 1) AS detail_ns
-FROM per_rank
-LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank
--- An interval without GPU activity does not show how the GPU is used.
-WHERE saving_ns < analyzed_ns
+  start_ns AS from_ns,
+  start_ns + segment_ns AS to_ns,
+  {
+    subject: 'GPU',
+    saving_limit: 'all idle time, with unchanged kernels',
+    observation: 'The GPU is idle {lost}. The largest part, {detail}, is '
+    || CASE label
+      WHEN 'dataloader' THEN 'waiting for the data loader.'
+      WHEN 'sync' THEN 'after calls that block the host.'
+      WHEN 'host' THEN 'waiting for the host to launch work.'
+      WHEN 'startup' THEN 'during first calls, which load modules or set up libraries.'
+      WHEN 'compilation' THEN 'while the host compiles.'
+      WHEN 'allocation' THEN 'in calls that allocate or free memory.'
+      WHEN 'call' THEN 'inside the calls that launch work: the driver loads modules, waits for a full queue or copies.'
+      WHEN 'latency' THEN 'the usual latency of launches.'
+      ELSE 'before activities whose launch is missing from the trace.'
+    END,
+    advice: CASE
+      WHEN has_finding THEN 'See the findings about this cause. If the batch is small, a larger one gives each launch more work.'
+      ELSE 'Check the longest gap in the trace (tw export trace). If the batch is small, a larger one gives each launch more work.'
+    END,
+    evidence: CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END,
+    evidence_filter: 'starts_with(category, ''idle_'')',
+    only_largest: FALSE,
+    is_context: is_context
+  } AS words
+FROM segment
+JOIN idle USING (run_id, rank)

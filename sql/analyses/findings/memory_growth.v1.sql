@@ -77,7 +77,6 @@ SELECT
   per_device.rank,
   'GPU ' || device AS subject,
   CASE WHEN grows THEN (last_bytes - first_bytes) / first_bytes ELSE 0 END AS share,
-  share >= $warning_share AS is_finding,
   TRUE AS is_representative,
   count,
   analyzed.steps,

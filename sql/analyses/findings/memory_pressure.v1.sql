@@ -4,7 +4,7 @@
 -- name     = "memory_pressure"
 -- version  = 1
 -- summary  = "Detects GPU memory that was nearly full."
--- requires = ["memory_changes@1", "analyzed_intervals@1", "ranks@1"]
+-- requires = ["memory_changes@1", "analyzed_intervals@1", "recorded_devices@1"]
 -- needs    = ["memory_events", "device_properties"]
 -- excluded_by = []
 -- limited_by = ["lost_events"]
@@ -25,18 +25,6 @@
 -- 1 = "First version."
 -- ///
 WITH
-  device AS (
-    SELECT run_id, rank, unnest(header -> '$.deviceProperties[*]') AS properties
-    FROM ranks
-  ),
-  capacity AS (
-    SELECT
-      run_id,
-      rank,
-      TRY_CAST(properties ->> '$.id' AS BIGINT) AS device,
-      TRY_CAST(properties ->> '$.totalGlobalMem' AS BIGINT) AS memory_bytes
-    FROM device
-  ),
   peak AS (
     SELECT
       run_id,
@@ -62,7 +50,7 @@ WITH
       peak.event_id,
       peak.from_ns
     FROM peak
-    JOIN capacity ON capacity.run_id = peak.run_id AND capacity.rank = peak.rank AND capacity.device = peak.device
+    JOIN recorded_devices AS capacity USING (run_id, rank, device)
     JOIN (SELECT DISTINCT run_id, rank, steps, analyzed_ns FROM analyzed_intervals) AS span
       ON span.run_id = peak.run_id AND span.rank = peak.rank
     WHERE peak.peak_bytes IS NOT NULL AND capacity.memory_bytes > 0
@@ -71,7 +59,6 @@ SELECT
   run_id,
   rank,
   'GPU ' || device AS subject,
-  share >= $warning_share AS is_finding,
   TRUE AS is_representative,
   share,
   count,

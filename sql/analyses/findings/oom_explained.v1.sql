@@ -70,7 +70,7 @@ WITH
         ]
       ] AS sizes
     FROM recorded
-    LEFT JOIN first ON first.run_id = recorded.run_id AND first.rank = recorded.rank AND first.device = recorded.device
+    LEFT JOIN first USING (run_id, rank, device)
     LEFT JOIN snapshot_failures AS failure
       ON failure.run_id = first.run_id
       AND failure.rank = first.rank

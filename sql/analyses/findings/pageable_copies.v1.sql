@@ -51,7 +51,7 @@ SELECT
     is_context: FALSE
   } AS words
 FROM analyzed_segments AS segment
-SEMI JOIN recorded ON recorded.run_id = segment.run_id AND recorded.rank = segment.rank
+SEMI JOIN recorded USING (run_id, rank)
 LEFT JOIN kernels AS copy
   ON copy.run_id = segment.run_id AND copy.rank = segment.rank AND copy.event_id = segment.kernel_id
 LEFT JOIN events AS op ON op.run_id = copy.run_id AND op.rank = copy.rank AND op.event_id = copy.op_id

@@ -42,13 +42,10 @@ WITH
       'collective_waits' AS evidence,
       'rank = ' || account.rank || ' AND direction = ''receive''' AS evidence_filter
     FROM account_segments AS account
-    JOIN analyzed_intervals AS analyzed
-      ON analyzed.run_id = account.run_id
-      AND analyzed.rank = account.rank
-      AND account.start_ns >= analyzed.start_ns
-      AND account.start_ns < analyzed.end_ns
+    JOIN analyzed_intervals AS analyzed USING (run_id, rank)
     LEFT JOIN collective_arrivals AS arrival
       ON arrival.run_id = account.run_id AND arrival.rank = account.rank AND arrival.event_id = account.kernel_id
+    WHERE account.start_ns >= analyzed.start_ns AND account.start_ns < analyzed.end_ns
     UNION ALL
     SELECT
       run_id,

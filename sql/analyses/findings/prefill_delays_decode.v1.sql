@@ -81,7 +81,6 @@ SELECT
   per_rank.rank,
   'prefill' AS subject,
   per_rank.share,
-  per_rank.share >= $warning_share AS is_finding,
   TRUE AS is_representative,
   per_rank.count,
   analyzed.steps,
@@ -100,4 +99,4 @@ SELECT
   per_rank.step,
   per_rank.usual_ns AS detail_ns
 FROM per_rank
-JOIN analyzed ON analyzed.run_id = per_rank.run_id AND analyzed.rank = per_rank.rank
+JOIN analyzed USING (run_id, rank)

@@ -45,12 +45,10 @@ WITH
       count(*) OVER same_kind AS peers,
       quantile_disc(arrival.transfer_ns, 0.5) OVER same_kind AS median_ns
     FROM collective_arrivals AS arrival
-    JOIN analyzed_intervals AS span
-      ON span.run_id = arrival.run_id
-      AND span.rank = arrival.rank
-      AND arrival.start_ns >= span.start_ns
-      AND arrival.start_ns < span.end_ns
-    WHERE arrival.transfer_ns IS NOT NULL AND arrival.state = 'complete'
+    JOIN analyzed_intervals AS span USING (run_id, rank)
+    WHERE
+      arrival.start_ns >= span.start_ns AND arrival.start_ns < span.end_ns
+      AND arrival.transfer_ns IS NOT NULL AND arrival.state = 'complete'
     WINDOW same_kind AS (
       PARTITION BY arrival.run_id, arrival.rank, arrival.collective, arrival.process_group, arrival.bytes
     )
@@ -92,8 +90,6 @@ SELECT
   run_id,
   rank,
   'collectives' AS subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
   share,
   count,
   steps,

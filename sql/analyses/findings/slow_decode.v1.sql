@@ -41,14 +41,9 @@ WITH
     FROM analyzed_segments
   ),
   per_rank AS (
-    SELECT
-      run_id,
-      rank,
-      any_value(steps) AS steps,
-      any_value(analyzed_ns) AS analyzed_ns,
-      coalesce(sum(segment_ns) FILTER (is_late), 0) / any_value(analyzed_ns) AS late_share
+    SELECT run_id, rank, steps, analyzed_ns, coalesce(sum(segment_ns) FILTER (is_late), 0) / analyzed_ns AS late_share
     FROM segment
-    GROUP BY run_id, rank
+    GROUP BY run_id, rank, steps, analyzed_ns
   ),
   decode_part AS (
     SELECT
@@ -89,7 +84,6 @@ SELECT
   decode.rank,
   'decode' AS subject,
   decode.late_ns / decode.decode_ns AS share,
-  share >= $warning_share AS is_finding,
   TRUE AS is_representative,
   per_rank.late_share >= $other_share AS is_context,
   decode.count,
@@ -108,4 +102,4 @@ SELECT
   decode.to_ns,
   decode.step
 FROM decode
-JOIN per_rank ON per_rank.run_id = decode.run_id AND per_rank.rank = decode.rank
+JOIN per_rank USING (run_id, rank)

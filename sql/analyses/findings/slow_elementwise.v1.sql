@@ -67,4 +67,4 @@ SELECT
     evidence_filter: 'family IN (''elementwise'', ''norm'', ''softmax'', ''copy'')'
   } AS words
 FROM moved
-LEFT JOIN achieved ON achieved.run_id = moved.run_id AND achieved.rank = moved.rank
+LEFT JOIN achieved USING (run_id, rank)

@@ -1,6 +1,6 @@
 -- /// tw
 -- kind     = "analysis"
--- like     = "findings_base@1"
+-- like     = "culprit_base@1"
 -- scope    = "run"
 -- name     = "slow_network"
 -- version  = 1
@@ -60,59 +60,32 @@ WITH
     SELECT run_id, kind, group_key, usual_ns
     FROM compared
     WHERE others >= $min_groups AND transfer_ns > $factor * usual_ns
-  ),
-  transfer AS (
-    SELECT
-      arrival.run_id,
-      arrival.rank,
-      arrival.event_id,
-      arrival.start_ns,
-      arrival.dur_ns,
-      span.steps,
-      span.analyzed_ns,
-      sized.transfer_ns - slow.usual_ns AS excess_ns
-    FROM collective_arrivals AS arrival
-    JOIN sized ON sized.run_id = arrival.run_id AND sized.instance_id = arrival.instance_id
-    JOIN analyzed_intervals AS span
-      ON span.run_id = arrival.run_id
-      AND span.rank = arrival.rank
-      AND arrival.start_ns >= span.start_ns
-      AND arrival.start_ns < span.end_ns
-    LEFT JOIN slow
-      ON slow.run_id = sized.run_id AND slow.kind = sized.kind AND slow.group_key = sized.group_key
-  ),
-  per_rank AS (
-    SELECT
-      run_id,
-      rank,
-      any_value(steps) AS steps,
-      any_value(analyzed_ns) AS analyzed_ns,
-      count(*) FILTER (excess_ns > 0) AS count,
-      coalesce(sum(excess_ns) FILTER (excess_ns > 0), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(analyzed_ns) AS share,
-      arg_max(event_id, (excess_ns, -start_ns)) FILTER (excess_ns > 0) AS event_id,
-      arg_max(start_ns, (excess_ns, -start_ns)) FILTER (excess_ns > 0) AS from_ns,
-      arg_max(start_ns + dur_ns, (excess_ns, -start_ns)) FILTER (excess_ns > 0) AS to_ns
-    FROM transfer
-    GROUP BY run_id, rank
   )
 SELECT
-  run_id,
-  rank,
-  'collectives' AS subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
-  share,
-  count,
-  steps,
-  analyzed_ns,
-  saving_ns,
-  'the transfer time beyond that of comparable groups; less where it is overlapped with computation' AS saving_limit,
-  'Collectives of this rank take longer than equal ones in other process groups, even after the last rank arrived: the links between the ranks of its group are slow.' AS observation,
-  'Compare relative_busbw of the groups in collective_bandwidth, and pairs of hosts in slow_links; check cables, network cards, switches, and which other jobs use these links.' AS advice,
-  'collective_bandwidth' AS evidence,
-  'relative_busbw < 1' AS evidence_filter,
-  event_id,
-  from_ns,
-  to_ns
-FROM per_rank
+  arrival.run_id,
+  arrival.rank,
+  span.steps,
+  span.analyzed_ns,
+  coalesce(sized.transfer_ns > slow.usual_ns, FALSE) AS matches,
+  NULL::VARCHAR AS label,
+  sized.transfer_ns - slow.usual_ns AS lost_ns,
+  arrival.event_id,
+  NULL::BIGINT AS step,
+  arrival.start_ns AS from_ns,
+  arrival.start_ns + arrival.dur_ns AS to_ns,
+  {
+    subject: 'collectives',
+    saving_limit: 'the transfer time beyond that of comparable groups; less where it is overlapped with computation',
+    observation: 'Collectives of this rank take longer than equal ones in other process groups, even after the last rank arrived: the links between the ranks of its group are slow.',
+    advice: 'Compare relative_busbw of the groups in collective_bandwidth, and pairs of hosts in slow_links; check cables, network cards, switches, and which other jobs use these links.',
+    evidence: 'collective_bandwidth',
+    evidence_filter: 'relative_busbw < 1',
+    only_largest: FALSE,
+    is_context: FALSE
+  } AS words
+FROM collective_arrivals AS arrival
+JOIN sized USING (run_id, instance_id)
+JOIN analyzed_intervals AS span USING (run_id, rank)
+LEFT JOIN slow
+  ON slow.run_id = sized.run_id AND slow.kind = sized.kind AND slow.group_key = sized.group_key
+WHERE arrival.start_ns >= span.start_ns AND arrival.start_ns < span.end_ns

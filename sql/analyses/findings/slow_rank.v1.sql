@@ -84,7 +84,7 @@ WITH
       CASE WHEN run.has_attribution THEN charged.straggler_rank ELSE arrival.straggler_rank END AS straggler_rank,
       CASE WHEN run.has_attribution THEN coalesce(charged.wait_ns, 0) ELSE arrival.wait_ns END AS wait_ns
     FROM collective_arrivals AS arrival
-    JOIN run ON run.run_id = arrival.run_id
+    JOIN run USING (run_id)
     LEFT JOIN charged
       ON run.has_attribution
       AND charged.run_id = arrival.run_id
@@ -109,11 +109,8 @@ WITH
       -- Latest end of earlier waits for that rank: time up to here is already counted.
       coalesce(max(arrival.start_ns + arrival.wait_ns) OVER earlier, arrival.start_ns) AS counted_ns
     FROM caused_wait AS arrival
-    JOIN analyzed_intervals AS span
-      ON span.run_id = arrival.run_id
-      AND span.rank = arrival.rank
-      AND arrival.start_ns >= span.start_ns
-      AND arrival.start_ns < span.end_ns
+    JOIN analyzed_intervals AS span USING (run_id, rank)
+    WHERE arrival.start_ns >= span.start_ns AND arrival.start_ns < span.end_ns
     WINDOW earlier AS (
       PARTITION BY arrival.run_id, arrival.rank, arrival.straggler_rank
       ORDER BY arrival.start_ns, arrival.event_id
@@ -164,7 +161,7 @@ WITH
       arg_max(wait.start_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS from_ns,
       arg_max(wait.start_ns + wait.dur_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS to_ns
     FROM wait
-    LEFT JOIN instance ON instance.run_id = wait.run_id AND instance.instance_id = wait.instance_id AND instance.rank = wait.rank
+    LEFT JOIN instance USING (run_id, rank, instance_id)
     GROUP BY wait.run_id, wait.rank
   ),
   computed AS (
@@ -209,14 +206,14 @@ WITH
       NOT run.has_attribution AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
       NOT run.has_attribution AND groups.are_nested AS is_nested
     FROM own
-    JOIN run ON run.run_id = own.run_id
-    JOIN groups ON groups.run_id = own.run_id
-    LEFT JOIN caused ON caused.run_id = own.run_id AND caused.rank = own.rank
-    LEFT JOIN compared ON compared.run_id = own.run_id AND compared.rank = own.rank
-    LEFT JOIN counted ON counted.run_id = own.run_id AND counted.rank = own.rank
-    LEFT JOIN chance ON chance.run_id = own.run_id
-    LEFT JOIN cause ON cause.run_id = own.run_id AND cause.rank = own.rank
-    LEFT JOIN computation_reasons AS why ON why.run_id = own.run_id AND why.rank = own.rank
+    JOIN run USING (run_id)
+    JOIN groups USING (run_id)
+    LEFT JOIN caused USING (run_id, rank)
+    LEFT JOIN compared USING (run_id, rank)
+    LEFT JOIN counted USING (run_id, rank)
+    LEFT JOIN chance USING (run_id)
+    LEFT JOIN cause USING (run_id, rank)
+    LEFT JOIN computation_reasons AS why USING (run_id, rank)
     WINDOW of_run AS (PARTITION BY own.run_id)
   )
 SELECT
@@ -224,7 +221,6 @@ SELECT
   rank,
   'collectives' AS subject,
   share >= $warning_share AND CASE WHEN has_test THEN beats_chance WHEN is_nested THEN is_unclear ELSE is_largest END AS is_finding,
-  steps > 0 AS is_representative,
   share,
   count,
   steps,

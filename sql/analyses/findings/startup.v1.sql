@@ -47,7 +47,6 @@ SELECT
   analyzed.rank,
   'start-up' AS subject,
   least(coalesce(sum(slice.uncounted_ns), 0) / any_value(ranks.end_ns - ranks.start_ns), 1) AS share,
-  share >= $warning_share AS is_finding,
   TRUE AS is_representative,
   count(slice.event_id) AS count,
   any_value(analyzed.steps) AS steps,

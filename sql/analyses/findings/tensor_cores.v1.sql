@@ -1,10 +1,10 @@
 -- /// tw
 -- kind     = "analysis"
--- like     = "findings_base@1"
+-- like     = "culprit_base@1"
 -- name     = "tensor_cores"
 -- version  = 1
 -- summary  = "Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."
--- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "events@1", "graph_nodes@1", "ranks@1"]
+-- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "events@1", "graph_nodes@1", "recorded_devices@1"]
 -- needs    = ["gpu"]
 -- confidence = "medium"
 --
@@ -31,17 +31,9 @@ WITH
     JOIN matmul_rules AS rule ON regexp_matches(kernel.name, rule.pattern)
     GROUP BY kernel.name
   ),
-  device AS (
-    SELECT run_id, rank, unnest(header -> '$.deviceProperties[*]') AS properties
-    FROM ranks
-  ),
   generation AS (
-    SELECT
-      run_id,
-      rank,
-      min(TRY_CAST(properties ->> '$.computeMajor' AS BIGINT)) AS major,
-      bool_or(regexp_matches(properties ->> '$.name', '(?i)amd')) AS is_amd
-    FROM device
+    SELECT run_id, rank, min(capability_major) AS major, bool_or(regexp_matches(name, '(?i)amd')) AS is_amd
+    FROM recorded_devices
     GROUP BY run_id, rank
   ),
   -- Without device properties, the names of kernels show what they were compiled for.
@@ -57,7 +49,7 @@ WITH
     UNION
     SELECT named.run_id, named.rank
     FROM named
-    LEFT JOIN generation ON generation.run_id = named.run_id AND generation.rank = named.rank
+    LEFT JOIN generation USING (run_id, rank)
     WHERE generation.major IS NULL
   ),
   segment AS (
@@ -73,82 +65,60 @@ WITH
       coalesce(kernels.short_name, kernels.name) AS kernel_name,
       kernels.op_id,
       contains(kernels.launch_api, 'GraphLaunch') AS in_graph,
-      name.uses_tensor_cores,
-      NOT name.uses_tensor_cores AS matches
+      name.uses_tensor_cores
     FROM analyzed_segments AS segment
     JOIN kernels ON kernels.run_id = segment.run_id AND kernels.rank = segment.rank AND kernels.event_id = segment.kernel_id
     LEFT JOIN name ON name.name = kernels.name
     WHERE segment.kind = 'computation'
   ),
-  per_rank AS (
+  computed AS (
     SELECT
       run_id,
       rank,
-      any_value(steps) AS steps,
-      any_value(analyzed_ns) AS analyzed_ns,
-      count(*) FILTER (NOT uses_tensor_cores) AS count,
-      coalesce(sum(segment_ns) FILTER (NOT uses_tensor_cores), 0)::BIGINT AS saving_ns,
-      saving_ns / sum(segment_ns)::BIGINT AS share,
-      arg_max(kernel_id, (segment_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS event_id,
-      arg_max(start_ns, (segment_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS from_ns,
-      arg_max(step, (segment_ns, -start_ns)) FILTER (NOT uses_tensor_cores) AS step,
-      from_ns + max(segment_ns) FILTER (NOT uses_tensor_cores) AS to_ns
+      sum(segment_ns)::BIGINT AS whole_ns,
+      coalesce(sum(segment_ns) FILTER (NOT uses_tensor_cores), 0) >= $min_share * any_value(analyzed_ns) AS may_find
     FROM segment
     GROUP BY run_id, rank
     HAVING count(uses_tensor_cores) > 0
-  ),
-  labeled AS (
-    SELECT
-      segment.run_id,
-      segment.rank,
-      segment.segment_ns,
-      segment.matches,
-      segment.kernel_name[:80] || CASE
-        WHEN segment.in_graph
-        THEN coalesce(' under ' || node.op_name || if(node.how = 'by_order', ' (not certain)', ''), ' in a graph launch')
-        ELSE coalesce(' under ' || op.name, '')
-      END AS label
-    FROM segment
-    LEFT JOIN graph_nodes AS node
-      ON node.run_id = segment.run_id
-      AND node.rank = segment.rank
-      AND node.event_id = segment.kernel_id
-    LEFT JOIN events AS op ON op.run_id = segment.run_id AND op.rank = segment.rank AND op.event_id = segment.op_id
-    WHERE segment.matches
-  ),
-  part AS (
-    SELECT run_id, rank, label, sum(segment_ns)::BIGINT AS part_ns
-    FROM labeled
-    WHERE matches
-    GROUP BY run_id, rank, label
-  ),
-  largest AS (
-    SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
-    FROM part
-    GROUP BY run_id, rank
   )
 SELECT
-  per_rank.run_id,
-  per_rank.rank,
-  'GEMMs and convolutions' AS subject,
-  share >= $warning_share AND saving_ns >= $min_share * analyzed_ns AS is_finding,
-  steps > 0 AS is_representative,
-  share,
-  count,
-  steps,
-  analyzed_ns,
-  saving_ns,
-  'the time in these kernels; the saving from lower precision depends on their shapes and on memory' AS saving_limit,
-  'GEMMs or convolutions run without tensor cores for {lost}. The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}).' AS observation,
-  'Use automatic mixed precision (bf16 or fp16) or, from A100 on, allow TF32 (torch.set_float32_matmul_precision(''high'')); keep sizes multiples of 8.' AS advice,
-  'kernel_summary' AS evidence,
-  'kind = ''computation''' AS evidence_filter,
-  event_id,
-  from_ns,
-  to_ns,
-  step,
-  largest.culprit,
-  largest.part_ns // greatest(steps, 1) AS detail_ns
-FROM per_rank
-LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank
-SEMI JOIN with_tensor_cores ON with_tensor_cores.run_id = per_rank.run_id AND with_tensor_cores.rank = per_rank.rank
+  segment.run_id,
+  segment.rank,
+  segment.steps,
+  segment.analyzed_ns,
+  computed.whole_ns,
+  computed.may_find,
+  NOT segment.uses_tensor_cores AS matches,
+  segment.kernel_name[:80] || CASE
+    WHEN segment.in_graph
+    THEN coalesce(' under ' || node.op_name || if(node.how = 'by_order', ' (not certain)', ''), ' in a graph launch')
+    ELSE coalesce(' under ' || op.name, '')
+  END AS label,
+  segment.segment_ns AS lost_ns,
+  segment.kernel_id AS event_id,
+  segment.step,
+  segment.start_ns AS from_ns,
+  segment.start_ns + segment.segment_ns AS to_ns,
+  {
+    subject: 'GEMMs and convolutions',
+    saving_limit: 'the time in these kernels; the saving from lower precision depends on their shapes and on memory',
+    observation: 'GEMMs or convolutions run without tensor cores for {lost}. The largest part is {culprit} ({detail}).',
+    advice: 'Use automatic mixed precision (bf16 or fp16) or, from A100 on, allow TF32 (torch.set_float32_matmul_precision(''high'')); keep sizes multiples of 8.',
+    evidence: 'kernel_summary',
+    evidence_filter: 'kind = ''computation''',
+    only_largest: FALSE,
+    is_context: FALSE
+  } AS words
+FROM segment
+JOIN computed USING (run_id, rank)
+SEMI JOIN with_tensor_cores USING (run_id, rank)
+LEFT JOIN graph_nodes AS node
+  ON NOT segment.uses_tensor_cores
+  AND node.run_id = segment.run_id
+  AND node.rank = segment.rank
+  AND node.event_id = segment.kernel_id
+LEFT JOIN events AS op
+  ON NOT segment.uses_tensor_cores
+  AND op.run_id = segment.run_id
+  AND op.rank = segment.rank
+  AND op.event_id = segment.op_id

@@ -43,8 +43,7 @@ WITH
       collectives.out_elements,
       collectives.bytes
     FROM collective_arrivals AS arrival
-    JOIN collectives
-      ON collectives.run_id = arrival.run_id AND collectives.rank = arrival.rank AND collectives.event_id = arrival.event_id
+    JOIN collectives USING (run_id, rank, event_id)
     WHERE arrival.state = 'complete' AND arrival.on_gpu AND arrival.collective = 'all_to_all'
   ),
   instance AS (
@@ -98,9 +97,8 @@ WITH
       lag(instance.most_rank) OVER of_group AS before_rank,
       lag(computed.compute_ns) OVER of_group * (lag(instance.out_max) OVER of_group / nullif(lag(member.out_elements) OVER of_group, 0) - 1) AS more_ns
     FROM member
-    JOIN instance ON instance.run_id = member.run_id AND instance.instance_id = member.instance_id
-    LEFT JOIN computed
-      ON computed.run_id = member.run_id AND computed.rank = member.rank AND computed.event_id = member.event_id
+    JOIN instance USING (run_id, instance_id)
+    LEFT JOIN computed USING (run_id, rank, event_id)
     WINDOW of_group AS (PARTITION BY member.run_id, member.rank, member.group_key ORDER BY member.start_ns, member.event_id)
   ),
   lost AS (

@@ -133,7 +133,5 @@ SELECT
   stack.op_stack,
   paired.reason
 FROM counted
-JOIN paired
-  ON paired.run_id = counted.run_id AND paired.rank = counted.rank AND paired.event_id = counted.event_id
-LEFT JOIN stack
-  ON stack.run_id = counted.run_id AND stack.rank = counted.rank AND stack.event_id = counted.event_id
+JOIN paired USING (run_id, rank, event_id)
+LEFT JOIN stack USING (run_id, rank, event_id)

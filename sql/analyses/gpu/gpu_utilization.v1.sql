@@ -36,9 +36,7 @@ WITH
       CASE WHEN kernels.occupancy BETWEEN 0 AND 1 THEN kernels.occupancy END AS occupancy
     FROM device_segments AS segment
     LEFT JOIN kernels
-      ON kernels.run_id = segment.run_id
-      AND kernels.rank = segment.rank
-      AND kernels.event_id = segment.kernel_id
+      ON kernels.run_id = segment.run_id AND kernels.rank = segment.rank AND kernels.event_id = segment.kernel_id
   ),
   scoped AS (
     SELECT run_id, rank, step, segment_ns, is_busy, is_kernel, active, occupancy

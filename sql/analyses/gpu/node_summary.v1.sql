@@ -56,5 +56,5 @@ SELECT
   arg_max(per_rank.rank, (compute_ns, -per_rank.rank)) AS slowest_rank,
   max(compute_ns) AS slowest_compute_ns
 FROM per_rank
-JOIN ranks ON ranks.run_id = per_rank.run_id AND ranks.rank = per_rank.rank
+JOIN ranks USING (run_id, rank)
 GROUP BY ranks.run_id, ranks.host

@@ -58,18 +58,10 @@ SELECT
   op.name AS op_name
 FROM stream_gaps AS gap
 LEFT JOIN kernels AS row_before
-  ON row_before.run_id = gap.run_id
-  AND row_before.rank = gap.rank
-  AND row_before.event_id = gap.before_id
+  ON row_before.run_id = gap.run_id AND row_before.rank = gap.rank AND row_before.event_id = gap.before_id
 LEFT JOIN kernels AS row_after
-  ON row_after.run_id = gap.run_id
-  AND row_after.rank = gap.rank
-  AND row_after.event_id = gap.after_id
+  ON row_after.run_id = gap.run_id AND row_after.rank = gap.rank AND row_after.event_id = gap.after_id
 LEFT JOIN runtime
-  ON runtime.run_id = row_after.run_id
-  AND runtime.rank = row_after.rank
-  AND runtime.event_id = row_after.runtime_id
+  ON runtime.run_id = row_after.run_id AND runtime.rank = row_after.rank AND runtime.event_id = row_after.runtime_id
 LEFT JOIN events AS op
-  ON op.run_id = row_after.run_id
-  AND op.rank = row_after.rank
-  AND op.event_id = row_after.op_id
+  ON op.run_id = row_after.run_id AND op.rank = row_after.rank AND op.event_id = row_after.op_id

@@ -70,10 +70,7 @@ WITH
       attributed.op_id,
       attributed.op_sig
     FROM serving_kernels AS launched
-    JOIN kernels_attributed AS attributed
-      ON attributed.run_id = launched.run_id
-      AND attributed.rank = launched.rank
-      AND attributed.event_id = launched.event_id
+    JOIN kernels_attributed AS attributed USING (run_id, rank, event_id)
     WHERE contains(attributed.op_sig, 'attention')
   ),
   shaped AS (
@@ -102,8 +99,8 @@ WITH
       min(shaped.key_heads) AS key_heads,
       min(dtypes.element_bytes) AS element_bytes
     FROM attention
-    JOIN shaped ON shaped.op_sig = attention.op_sig
-    LEFT JOIN dtypes ON dtypes.dtype = shaped.dtype
+    JOIN shaped USING (op_sig)
+    LEFT JOIN dtypes USING (dtype)
     GROUP BY attention.run_id, attention.rank, attention.step_id
   ),
   result AS (

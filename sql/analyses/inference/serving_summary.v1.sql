@@ -42,8 +42,7 @@ WITH
       greatest(serving_steps.end_ns, period.end_ns) AS end_ns,
       CASE WHEN serving_steps.phase IN ('decode', 'mixed') THEN period.next_decode_ns - period.start_ns END AS until_next_ns
     FROM serving_steps
-    LEFT JOIN serving_periods AS period
-      ON period.run_id = serving_steps.run_id AND period.rank = serving_steps.rank AND period.event_id = serving_steps.event_id
+    LEFT JOIN serving_periods AS period USING (run_id, rank, event_id)
   ),
   per_phase AS (
     SELECT
@@ -116,5 +115,4 @@ SELECT
   on_gpu.between_ns,
   on_gpu.gap_ns
 FROM per_phase
-LEFT JOIN on_gpu
-  ON on_gpu.run_id = per_phase.run_id AND on_gpu.rank = per_phase.rank AND on_gpu.phase = per_phase.phase
+LEFT JOIN on_gpu USING (run_id, rank, phase)

@@ -40,10 +40,7 @@ WITH
       min(node.how) AS how,
       min(node.capture_run) AS capture_run
     FROM graph_nodes AS node
-    JOIN kernels
-      ON kernels.run_id = node.run_id
-      AND kernels.rank = node.rank
-      AND kernels.event_id = node.event_id
+    JOIN kernels USING (run_id, rank, event_id)
     GROUP BY kernels.run_id, kernels.rank, kernels.runtime_id
   )
 SELECT
@@ -61,8 +58,5 @@ SELECT
   min(node.how) AS how,
   min(node.capture_run) AS capture_run
 FROM replay
-LEFT JOIN node
-  ON node.run_id = replay.run_id
-  AND node.rank = replay.rank
-  AND node.runtime_id = replay.runtime_id
+LEFT JOIN node USING (run_id, rank, runtime_id)
 GROUP BY replay.run_id, replay.rank, replay.shape

@@ -71,15 +71,12 @@ WITH
       0 AS gpu_ns,
       NULL::BIGINT AS delay_ns
     FROM runtime
-    SEMI JOIN recognized_name ON recognized_name.name = runtime.name
+    SEMI JOIN recognized_name USING (name)
     ANTI JOIN correlations
       ON correlations.run_id = runtime.run_id
       AND correlations.rank = runtime.rank
       AND correlations.runtime_id = runtime.event_id
-    LEFT JOIN launched_id
-      ON launched_id.run_id = runtime.run_id
-      AND launched_id.rank = runtime.rank
-      AND launched_id.correlation = runtime.correlation
+    LEFT JOIN launched_id USING (run_id, rank, correlation)
   ),
   every AS (
     SELECT run_id, rank, device, state, runtime_id, gpu_activities, gpu_ns, delay_ns
@@ -103,9 +100,7 @@ WITH
       every.delay_ns
     FROM every
     LEFT JOIN runtime
-      ON runtime.run_id = every.run_id
-      AND runtime.rank = every.rank
-      AND runtime.event_id = every.runtime_id
+      ON runtime.run_id = every.run_id AND runtime.rank = every.rank AND runtime.event_id = every.runtime_id
     LEFT JOIN recognized_name ON recognized_name.name = runtime.name
   )
 SELECT

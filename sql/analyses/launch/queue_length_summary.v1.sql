@@ -45,18 +45,6 @@ WITH
     FROM kernels
     GROUP BY run_id, rank, device, stream
   ),
-  each_length AS (
-    SELECT
-      run_id,
-      rank,
-      device,
-      stream,
-      queue_length,
-      count(*) AS changes,
-      sum(dur_ns)::BIGINT AS dur_ns
-    FROM queue_changes
-    GROUP BY run_id, rank, device, stream, queue_length
-  ),
   so_far AS (
     -- Number of changes, and time, up to each depth, and in total.
     SELECT
@@ -65,15 +53,16 @@ WITH
       device,
       stream,
       queue_length,
-      changes,
-      dur_ns,
-      sum(changes) OVER shorter AS changes_so_far,
-      sum(dur_ns) OVER shorter AS ns_so_far,
-      sum(changes) OVER stream_total AS all_changes,
-      sum(dur_ns) OVER stream_total AS all_ns
-    FROM each_length
+      count(*) AS changes,
+      sum(dur_ns)::BIGINT AS length_ns,
+      sum(count(*)) OVER shorter AS changes_so_far,
+      sum(sum(dur_ns)) OVER shorter AS ns_so_far,
+      sum(count(*)) OVER of_stream AS all_changes,
+      sum(sum(dur_ns)) OVER of_stream AS all_ns
+    FROM queue_changes
+    GROUP BY run_id, rank, device, stream, queue_length
     WINDOW
-      stream_total AS (PARTITION BY run_id, rank, device, stream),
+      of_stream AS (PARTITION BY run_id, rank, device, stream),
       shorter AS (PARTITION BY run_id, rank, device, stream ORDER BY queue_length)
   ),
   queue AS (
@@ -83,8 +72,8 @@ WITH
       device,
       stream,
       any_value(all_ns)::BIGINT AS span_ns,
-      sum(queue_length * dur_ns)::BIGINT AS queued_ns,
-      coalesce(sum(dur_ns) FILTER (queue_length > 0), 0)::BIGINT AS waiting_ns,
+      sum(queue_length * length_ns)::BIGINT AS queued_ns,
+      coalesce(sum(length_ns) FILTER (queue_length > 0), 0)::BIGINT AS waiting_ns,
       max(queue_length) AS max_length,
       sum(queue_length * changes)::BIGINT / any_value(all_changes)::BIGINT AS change_mean,
       min(queue_length) FILTER (changes_so_far * 100 >= all_changes * 50) AS change_p50,

@@ -3,7 +3,7 @@
 -- name     = "memory_bandwidth_summary"
 -- version  = 1
 -- summary  = "Bytes and bandwidth of memcpy and memset on each device, by direction."
--- requires = ["memory_copies@1", "clock_resolution@1"]
+-- requires = ["memory_copies@1", "copy_bandwidth@1", "clock_resolution@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "stream", "direction"]
 -- per      = "window"
@@ -33,92 +33,23 @@
 -- 1 = "First version."
 -- ///
 WITH
-  sourced AS (
-    SELECT
-      memory_copies.run_id,
-      memory_copies.rank,
-      memory_copies.device,
-      memory_copies.stream,
-      memory_copies.direction,
-      memory_copies.ts_ns,
-      memory_copies.dur_ns,
-      memory_copies.bytes,
-      memory_copies.profiler_bytes_per_ns,
-      coalesce(clock_resolution.resolution_ns = 1000, FALSE) AND memory_copies.profiler_bytes_per_ns IS NOT NULL AS by_profiler
-    FROM memory_copies
-    LEFT JOIN clock_resolution
-      ON clock_resolution.run_id = memory_copies.run_id AND clock_resolution.rank = memory_copies.rank
-  ),
-  copy AS (
-    -- Bytes per ns in units of 2 to the -72nd: each end subtracts exactly what its start added.
-    SELECT
-      run_id,
-      rank,
-      device,
-      CASE WHEN $by_stream THEN stream END AS stream,
-      direction,
-      ts_ns,
-      ts_ns + dur_ns AS end_ns,
-      bytes,
-      by_profiler,
-      CASE
-        WHEN bytes IS NULL OR dur_ns = 0 THEN NULL
-        WHEN by_profiler THEN try((profiler_bytes_per_ns * 4722366482869645213696)::HUGEINT)
-        ELSE try(bytes * 4722366482869645213696::HUGEINT // dur_ns)
-      END AS steps,
-      CASE WHEN by_profiler THEN bytes / profiler_bytes_per_ns ELSE dur_ns END AS copy_ns
-    FROM sourced
-  ),
   counted AS (
     SELECT
       run_id,
       rank,
       device,
-      stream,
+      CASE WHEN $by_stream THEN stream END AS stream_or_all,
       direction,
       count(*) AS count,
-      count(*) - count(steps) AS unusable,
-      coalesce(sum(bytes) FILTER (steps IS NOT NULL), 0)::BIGINT AS bytes,
-      bool_or(by_profiler) FILTER (steps IS NOT NULL) AS some_by_profiler,
-      bool_and(by_profiler) FILTER (steps IS NOT NULL) AS all_by_profiler,
-      round(sum(copy_ns) FILTER (steps IS NOT NULL))::BIGINT AS copy_ns
-    FROM copy
-    GROUP BY run_id, rank, device, stream, direction
-  ),
-  edge AS (
-    SELECT run_id, rank, device, stream, direction, ts_ns, 1 AS copies, steps
-    FROM copy
-    WHERE steps IS NOT NULL
-    UNION ALL
-    SELECT run_id, rank, device, stream, direction, end_ns AS ts_ns, -1 AS copies, -steps AS steps
-    FROM copy
-    WHERE steps IS NOT NULL
-  ),
-  cut AS (
-    SELECT
-      run_id,
-      rank,
-      device,
-      stream,
-      direction,
-      ts_ns,
-      sum(copies)::BIGINT AS copies,
-      sum(steps)::HUGEINT AS steps
-    FROM edge
-    GROUP BY run_id, rank, device, stream, direction, ts_ns
-  ),
-  segment AS (
-    SELECT
-      run_id,
-      rank,
-      device,
-      stream,
-      direction,
-      (sum(copies) OVER onwards)::BIGINT AS copies,
-      (sum(steps) OVER onwards)::HUGEINT AS steps,
-      coalesce(lead(ts_ns) OVER onwards, ts_ns) - ts_ns AS dur_ns
-    FROM cut
-    WINDOW onwards AS (PARTITION BY run_id, rank, device, stream, direction ORDER BY ts_ns)
+      count(*) FILTER (bytes IS NULL OR dur_ns = 0) AS unusable,
+      coalesce(sum(bytes) FILTER (dur_ns > 0), 0)::BIGINT AS bytes,
+      round(
+        sum(CASE WHEN resolution_ns = 1000 AND profiler_bytes_per_ns IS NOT NULL THEN bytes / profiler_bytes_per_ns ELSE dur_ns END)
+        FILTER (bytes IS NOT NULL AND dur_ns > 0)
+      )::BIGINT AS copy_ns
+    FROM memory_copies
+    LEFT JOIN clock_resolution USING (run_id, rank)
+    GROUP BY run_id, rank, device, stream_or_all, direction
   ),
   so_far AS (
     -- Time up to each bandwidth, and in total.
@@ -128,12 +59,14 @@ WITH
       device,
       stream,
       direction,
-      steps,
-      sum(sum(dur_ns)) OVER (PARTITION BY run_id, rank, device, stream, direction ORDER BY steps) AS ns_so_far,
+      bandwidth_bytes_per_ns,
+      bool_and(bandwidth_source = 'profiler') AS all_by_profiler,
+      bool_or(bandwidth_source <> 'duration') AS some_by_profiler,
+      sum(sum(dur_ns)) OVER (PARTITION BY run_id, rank, device, stream, direction ORDER BY bandwidth_bytes_per_ns) AS ns_so_far,
       sum(sum(dur_ns)) OVER (PARTITION BY run_id, rank, device, stream, direction) AS all_ns
-    FROM segment
-    WHERE copies > 0
-    GROUP BY run_id, rank, device, stream, direction, steps
+    FROM copy_bandwidth
+    WHERE per_stream = $by_stream AND copies > 0
+    GROUP BY run_id, rank, device, stream, direction, bandwidth_bytes_per_ns
   ),
   speed AS (
     SELECT
@@ -143,9 +76,11 @@ WITH
       stream,
       direction,
       any_value(all_ns)::BIGINT AS active_ns,
-      min(steps) FILTER (ns_so_far * 100 >= all_ns * 50) AS p50_steps,
-      min(steps) FILTER (ns_so_far * 100 >= all_ns * 95) AS p95_steps,
-      max(steps) AS max_steps
+      bool_and(all_by_profiler) AS all_by_profiler,
+      bool_or(some_by_profiler) AS some_by_profiler,
+      min(bandwidth_bytes_per_ns) FILTER (ns_so_far * 100 >= all_ns * 50) AS p50_bytes_per_ns,
+      min(bandwidth_bytes_per_ns) FILTER (ns_so_far * 100 >= all_ns * 95) AS p95_bytes_per_ns,
+      max(bandwidth_bytes_per_ns) AS max_bytes_per_ns
     FROM so_far
     GROUP BY run_id, rank, device, stream, direction
   )
@@ -153,28 +88,26 @@ SELECT
   counted.run_id,
   counted.rank,
   counted.device,
-  counted.stream,
+  counted.stream_or_all AS stream,
   counted.direction,
   counted.count,
   counted.unusable,
   counted.bytes,
   coalesce(speed.active_ns, 0) AS active_ns,
   CASE
-    WHEN counted.all_by_profiler THEN 'profiler'
-    WHEN counted.some_by_profiler THEN 'mixed'
+    WHEN speed.all_by_profiler THEN 'profiler'
+    WHEN speed.some_by_profiler THEN 'mixed'
     WHEN speed.active_ns IS NOT NULL THEN 'duration'
   END AS bandwidth_source,
-  CASE WHEN counted.some_by_profiler THEN counted.copy_ns ELSE coalesce(speed.active_ns, 0) END AS copy_ns,
-  counted.bytes / nullif(
-    CASE WHEN counted.some_by_profiler THEN counted.copy_ns ELSE speed.active_ns END, 0
-  ) AS mean_bytes_per_ns,
-  speed.p50_steps / 4722366482869645213696::HUGEINT AS p50_bytes_per_ns,
-  speed.p95_steps / 4722366482869645213696::HUGEINT AS p95_bytes_per_ns,
-  speed.max_steps / 4722366482869645213696::HUGEINT AS max_bytes_per_ns
+  CASE WHEN speed.some_by_profiler THEN counted.copy_ns ELSE coalesce(speed.active_ns, 0) END AS copy_ns,
+  counted.bytes / nullif(CASE WHEN speed.some_by_profiler THEN counted.copy_ns ELSE speed.active_ns END, 0) AS mean_bytes_per_ns,
+  speed.p50_bytes_per_ns,
+  speed.p95_bytes_per_ns,
+  speed.max_bytes_per_ns
 FROM counted
 LEFT JOIN speed
   ON speed.run_id = counted.run_id
   AND speed.rank = counted.rank
   AND speed.device = counted.device
-  AND speed.stream IS NOT DISTINCT FROM counted.stream
+  AND speed.stream IS NOT DISTINCT FROM counted.stream_or_all
   AND speed.direction = counted.direction

@@ -54,7 +54,7 @@ WITH
       count(*) AS changes,
       sum(timeline.bytes)::BIGINT AS bytes
     FROM memory_timeline AS timeline
-    JOIN peak ON peak.run_id = timeline.run_id AND peak.rank = timeline.rank
+    JOIN peak USING (run_id, rank)
     GROUP BY timeline.run_id, timeline.rank, timeline.category, timeline.ts_ns, peak.peak_at_ns
   ),
   category_total AS (

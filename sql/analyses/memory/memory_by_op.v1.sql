@@ -37,9 +37,7 @@ WITH
       events.name AS op
     FROM memory_changes AS change
     LEFT JOIN events
-      ON events.run_id = change.run_id
-      AND events.rank = change.rank
-      AND events.event_id = change.op_id
+      ON events.run_id = change.run_id AND events.rank = change.rank AND events.event_id = change.op_id
   )
 SELECT
   run_id,

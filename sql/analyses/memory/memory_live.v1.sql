@@ -105,9 +105,7 @@ SELECT
   live.age_ns
 FROM live
 LEFT JOIN events
-  ON events.run_id = live.run_id
-  AND events.rank = live.rank
-  AND events.event_id = live.op_id
+  ON events.run_id = live.run_id AND events.rank = live.rank AND events.event_id = live.op_id
 UNION ALL
 SELECT
   device_peak.run_id,

@@ -79,5 +79,4 @@ SELECT
     ELSE coalesce(stack.category, 'unknown')
   END AS category
 FROM placed
-LEFT JOIN snapshot_stacks AS stack
-  ON stack.run_id = placed.run_id AND stack.rank = placed.rank AND stack.stack_id = placed.stack_id
+LEFT JOIN snapshot_stacks AS stack USING (run_id, rank, stack_id)

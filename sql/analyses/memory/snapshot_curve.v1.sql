@@ -22,14 +22,5 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-SELECT
-  run_id,
-  rank,
-  device,
-  entry,
-  ts_ns,
-  action,
-  allocated_bytes,
-  active_bytes,
-  reserved_bytes
+SELECT run_id, rank, device, entry, ts_ns, action, allocated_bytes, active_bytes, reserved_bytes
 FROM snapshot_states

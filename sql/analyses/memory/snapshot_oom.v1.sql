@@ -3,7 +3,7 @@
 -- name     = "snapshot_oom"
 -- version  = 1
 -- summary  = "Why an allocation failed: fragmentation, other processes or capacity, with the numbers at that moment."
--- requires = ["snapshot_failures@1", "snapshot_stacks@1", "ranks@1"]
+-- requires = ["snapshot_failures@1", "snapshot_stacks@1", "recorded_devices@1"]
 -- needs    = ["snapshot"]
 -- empty    = "these snapshots record no failed allocation"
 -- grain    = ["run_id", "rank", "device", "entry"]
@@ -39,20 +39,7 @@
 -- 1 = "First version."
 -- ///
 WITH
-  property AS (
-    SELECT run_id, rank, unnest(header -> '$.deviceProperties[*]') AS properties
-    FROM ranks
-  ),
-  capacity AS (
-    SELECT
-      run_id,
-      rank,
-      TRY_CAST(properties ->> '$.id' AS BIGINT) AS device,
-      max(TRY_CAST(properties ->> '$.totalGlobalMem' AS BIGINT)) AS device_bytes
-    FROM property
-    GROUP BY ALL
-  ),
-  known AS (
+  explained AS (
     SELECT
       failure.run_id,
       failure.rank,
@@ -67,29 +54,8 @@ WITH
       failure.free_in_cache_bytes,
       failure.largest_free_bytes,
       failure.free_blocks,
-      coalesce(nullif($device_memory_bytes, 0), capacity.device_bytes) AS device_bytes,
-      coalesce(nullif($device_memory_bytes, 0), capacity.device_bytes) - failure.reserved_bytes - failure.device_free_bytes AS other_bytes
-    FROM snapshot_failures AS failure
-    LEFT JOIN capacity
-      ON capacity.run_id = failure.run_id AND capacity.rank = failure.rank AND capacity.device = failure.device
-  ),
-  explained AS (
-    SELECT
-      run_id,
-      rank,
-      device,
-      entry,
-      ts_ns,
-      stack_id,
-      requested_bytes,
-      device_free_bytes,
-      reserved_bytes,
-      active_bytes,
-      free_in_cache_bytes,
-      largest_free_bytes,
-      free_blocks,
-      device_bytes,
-      other_bytes,
+      coalesce(nullif($device_memory_bytes, 0), capacity.memory_bytes) AS device_bytes,
+      device_bytes - failure.reserved_bytes - failure.device_free_bytes AS other_bytes,
       CASE
         WHEN free_in_cache_bytes >= requested_bytes AND requested_bytes > largest_free_bytes THEN 'fragmentation'
         WHEN coalesce(other_bytes > $other_share * device_bytes AND other_bytes + device_free_bytes >= requested_bytes, FALSE)
@@ -115,7 +81,8 @@ WITH
           active_bytes
         ]
       ] AS sizes
-    FROM known
+    FROM snapshot_failures AS failure
+    LEFT JOIN recorded_devices AS capacity USING (run_id, rank, device)
   )
 SELECT
   failure.run_id,
@@ -183,5 +150,4 @@ SELECT
     ELSE 'See snapshot_peak for what holds the memory. Recompute activations (checkpointing), lower the precision, shard parameters and optimizer state, or use a smaller batch.'
   END AS advice
 FROM explained AS failure
-LEFT JOIN snapshot_stacks AS stack
-  ON stack.run_id = failure.run_id AND stack.rank = failure.rank AND stack.stack_id = failure.stack_id
+LEFT JOIN snapshot_stacks AS stack USING (run_id, rank, stack_id)

@@ -77,5 +77,4 @@ SELECT
   live.peak_entry,
   live.peak_at_ns
 FROM live
-LEFT JOIN snapshot_stacks AS stack
-  ON stack.run_id = live.run_id AND stack.rank = live.rank AND stack.stack_id = live.stack_id
+LEFT JOIN snapshot_stacks AS stack USING (run_id, rank, stack_id)

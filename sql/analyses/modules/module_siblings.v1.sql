@@ -123,10 +123,7 @@ WITH
       coalesce(total.sum_ns, 0) AS sum_ns,
       quantile_disc(coalesce(total.sum_ns, 0), 0.5) OVER siblings AS median_ns
     FROM grouped
-    LEFT JOIN total
-      ON total.run_id = grouped.run_id
-      AND total.rank = grouped.rank
-      AND total.module_path = grouped.module_path
+    LEFT JOIN total USING (run_id, rank, module_path)
     WINDOW siblings AS (PARTITION BY grouped.run_id, grouped.rank, grouped.class_path, grouped.role)
   ),
   spread AS (
@@ -146,24 +143,6 @@ WITH
       quantile_disc(abs(sum_ns - median_ns), 0.5) OVER (PARTITION BY run_id, rank, class_path, role) AS mad_ns
     FROM compared
     WHERE instances >= $min_instances
-  ),
-  scored AS (
-    SELECT
-      run_id,
-      rank,
-      class_path,
-      module_path,
-      name,
-      role,
-      mixed,
-      instances,
-      calls,
-      kernels,
-      sum_ns,
-      median_ns,
-      mad_ns,
-      (sum_ns - median_ns) / nullif(greatest(1.4826 * mad_ns, $min_spread * median_ns), 0) AS robust_z
-    FROM spread
   )
 SELECT
   run_id,
@@ -178,9 +157,9 @@ SELECT
   sum_ns AS kernel_sum_ns,
   median_ns,
   mad_ns,
-  robust_z,
+  (sum_ns - median_ns) / nullif(greatest(1.4826 * mad_ns, $min_spread * median_ns), 0) AS robust_z,
   coalesce(
     NOT mixed AND abs(robust_z) >= $min_z AND abs(sum_ns - median_ns) >= $min_share * median_ns,
     FALSE
   ) AS is_outlier
-FROM scored
+FROM spread

@@ -58,9 +58,7 @@ WITH RECURSIVE
       END AS path
     FROM annotated
     JOIN annotations AS inside
-      ON inside.run_id = annotated.run_id
-      AND inside.rank = annotated.rank
-      AND inside.parent_id = annotated.event_id
+      ON inside.run_id = annotated.run_id AND inside.rank = annotated.rank AND inside.parent_id = annotated.event_id
     WHERE NOT inside.on_gpu
   ),
   call AS MATERIALIZED (
@@ -83,11 +81,8 @@ WITH RECURSIVE
       annotations.ts_ns,
       annotations.ts_ns + annotations.dur_ns AS end_ns
     FROM annotated
-    JOIN annotations
-      ON annotations.run_id = annotated.run_id
-      AND annotations.rank = annotated.rank
-      AND annotations.event_id = annotated.event_id
-    ANTI JOIN modules ON modules.run_id = annotated.run_id AND modules.rank = annotated.rank
+    JOIN annotations USING (run_id, rank, event_id)
+    ANTI JOIN modules USING (run_id, rank)
     WHERE annotated.path <> '' AND NOT starts_with(annotations.name, 'ProfilerStep#')
   ),
   work AS (
@@ -164,20 +159,18 @@ WITH RECURSIVE
     LEFT JOIN work
       ON work.run_id = kernels.run_id AND work.rank = kernels.rank AND work.main_kernel_id = kernels.event_id
     LEFT JOIN limited
-      ON limited.run_id = kernels.run_id
-      AND limited.rank = kernels.rank
-      AND limited.kernel_id = kernels.event_id
+      ON limited.run_id = kernels.run_id AND limited.rank = kernels.rank AND limited.kernel_id = kernels.event_id
   ),
   host_rank AS MATERIALIZED (
     SELECT DISTINCT op_work.run_id, op_work.rank
     FROM op_work
-    ANTI JOIN kernels ON kernels.run_id = op_work.run_id AND kernels.rank = op_work.rank
+    ANTI JOIN kernels USING (run_id, rank)
   ),
   line AS MATERIALIZED (
     -- Host slices of ranks without GPU activity.
     SELECT events.run_id, events.rank, events.event_id, events.parent_id, events.sequence_number, events.ts_ns, events.dur_ns
     FROM events
-    SEMI JOIN host_rank ON host_rank.run_id = events.run_id AND host_rank.rank = events.rank
+    SEMI JOIN host_rank USING (run_id, rank)
     WHERE events.pre IS NOT NULL
   ),
   recorded AS (
@@ -191,7 +184,7 @@ WITH RECURSIVE
     SELECT op_work.run_id, op_work.rank, op_work.event_id AS op_id, line.event_id, line.parent_id, line.sequence_number,
       op_work.pass = 'backward' AS is_backward
     FROM op_work
-    JOIN line ON line.run_id = op_work.run_id AND line.rank = op_work.rank AND line.event_id = op_work.event_id
+    JOIN line USING (run_id, rank, event_id)
     UNION ALL
     SELECT climbed.run_id, climbed.rank, climbed.op_id, line.event_id, line.parent_id, line.sequence_number,
       climbed.is_backward AND recorded.event_id IS NULL AS is_backward
@@ -223,11 +216,11 @@ WITH RECURSIVE
         CASE WHEN op_work.pass = 'optimizer' THEN '(optimizer)' ELSE '(outside any module)' END
       ) AS path
     FROM op_work
-    JOIN line ON line.run_id = op_work.run_id AND line.rank = op_work.rank AND line.event_id = op_work.event_id
+    JOIN line USING (run_id, rank, event_id)
     LEFT JOIN (
       SELECT climbed.run_id, climbed.rank, climbed.op_id, any_value(CASE WHEN $by_class THEN modules.class_path ELSE modules.module_path END) AS path
       FROM climbed
-      JOIN modules ON modules.run_id = climbed.run_id AND modules.rank = climbed.rank AND modules.event_id = climbed.event_id
+      JOIN modules USING (run_id, rank, event_id)
       GROUP BY climbed.run_id, climbed.rank, climbed.op_id
     ) AS owner
       ON owner.run_id = op_work.run_id AND owner.rank = op_work.rank AND owner.op_id = op_work.event_id
@@ -274,14 +267,12 @@ WITH RECURSIVE
       level.depth = level.deepest AS own,
       level.depth = level.own_depth AS exact
     FROM level
-    JOIN label
-      ON label.run_id = level.run_id AND label.rank = level.rank AND label.module_path = level.module_path
+    JOIN label USING (run_id, rank, module_path)
   ),
   timed AS (
     SELECT call.run_id, call.rank, call.event_id, call.parent_id, call.ts_ns, call.end_ns, numbered.label_id
     FROM call
-    JOIN numbered
-      ON numbered.run_id = call.run_id AND numbered.rank = call.rank AND numbered.path = call.path
+    JOIN numbered USING (run_id, rank, path)
     WHERE numbered.exact
   ),
   covered AS (
@@ -307,10 +298,7 @@ WITH RECURSIVE
       sum(timed.end_ns - timed.ts_ns)::BIGINT AS host_ns,
       sum(timed.end_ns - timed.ts_ns - coalesce(covered.covered_ns, 0))::BIGINT AS host_self_ns
     FROM timed
-    LEFT JOIN covered
-      ON covered.run_id = timed.run_id
-      AND covered.rank = timed.rank
-      AND covered.event_id = timed.event_id
+    LEFT JOIN covered USING (run_id, rank, event_id)
     GROUP BY timed.label_id
   ),
   used AS (
@@ -327,8 +315,7 @@ WITH RECURSIVE
       greatest(placed.end_ns - greatest(placed.ts_ns, coalesce(max(placed.end_ns) OVER of_pass, placed.ts_ns)), 0) AS pass_ns,
       greatest(placed.end_ns - greatest(placed.ts_ns, coalesce(max(placed.end_ns) OVER of_self, placed.ts_ns)), 0) AS self_ns
     FROM placed
-    JOIN numbered
-      ON numbered.run_id = placed.run_id AND numbered.rank = placed.rank AND numbered.path = placed.path
+    JOIN numbered USING (run_id, rank, path)
     WINDOW
       earlier AS (
         PARTITION BY numbered.label_id, placed.device
@@ -378,8 +365,7 @@ WITH RECURSIVE
       sum(computed.model_flop)::BIGINT AS model_flop,
       sum(computed.bytes)::BIGINT AS bytes
     FROM computed
-    JOIN numbered
-      ON numbered.run_id = computed.run_id AND numbered.rank = computed.rank AND numbered.path = computed.path
+    JOIN numbered USING (run_id, rank, path)
     GROUP BY numbered.label_id
   ),
   everything AS (
@@ -411,7 +397,7 @@ SELECT
   device.roofline,
   coalesce(device.kernel_sum_ns, 0) / nullif(everything.all_ns, 0) AS share
 FROM label
-LEFT JOIN everything ON everything.run_id = label.run_id AND everything.rank = label.rank
-LEFT JOIN host ON host.label_id = label.label_id
-LEFT JOIN device ON device.label_id = label.label_id
-LEFT JOIN host_pass ON host_pass.label_id = label.label_id
+LEFT JOIN everything USING (run_id, rank)
+LEFT JOIN host USING (label_id)
+LEFT JOIN device USING (label_id)
+LEFT JOIN host_pass USING (label_id)

@@ -57,23 +57,6 @@ WITH
       ORDER BY ts_ns, event_id
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
-  ),
-  named AS (
-    SELECT
-      run_id,
-      rank,
-      on_gpu,
-      device,
-      name,
-      count(*) AS count,
-      sum(dur_ns)::BIGINT AS sum_ns,
-      sum(greatest(end_ns - fresh_ns, 0))::BIGINT AS union_ns,
-      sum(dur_ns::HUGEINT * dur_ns)::HUGEINT AS sum_of_squares,
-      min(dur_ns) AS min_ns,
-      quantile_disc(dur_ns, 0.5) AS p50_ns,
-      max(dur_ns) AS max_ns
-    FROM behind
-    GROUP BY run_id, rank, on_gpu, device, name
   )
 SELECT
   run_id,
@@ -81,14 +64,15 @@ SELECT
   on_gpu,
   device,
   name,
-  count,
-  sum_ns,
-  union_ns,
-  min_ns,
-  p50_ns,
-  max_ns,
+  count(*) AS count,
+  sum(dur_ns)::BIGINT AS sum_ns,
+  sum(greatest(end_ns - fresh_ns, 0))::BIGINT AS union_ns,
+  min(dur_ns) AS min_ns,
+  quantile_disc(dur_ns, 0.5) AS p50_ns,
+  max(dur_ns) AS max_ns,
   sum_ns / count AS mean_ns,
   sqrt(
-    (count * sum_of_squares - sum_ns::HUGEINT * sum_ns) / nullif(count * (count - 1), 0)
+    (count * sum(dur_ns::HUGEINT * dur_ns)::HUGEINT - sum_ns::HUGEINT * sum_ns) / nullif(count * (count - 1), 0)
   ) AS std_ns
-FROM named
+FROM behind
+GROUP BY run_id, rank, on_gpu, device, name

@@ -53,10 +53,7 @@ WITH
       CASE WHEN attributed.op_run = kernels.run_id::VARCHAR THEN attributed.op_id END AS op_id,
       regexp_extract(attributed.path_sig, 'Torch-Compiled Region: [^ ]+') AS region
     FROM kernels
-    JOIN kernels_attributed AS attributed
-      ON attributed.run_id = kernels.run_id
-      AND attributed.rank = kernels.rank
-      AND attributed.event_id = kernels.event_id
+    JOIN kernels_attributed AS attributed USING (run_id, rank, event_id)
     WHERE kernels.activity = 'kernel'
   ),
   compiled AS (
@@ -128,5 +125,5 @@ SELECT
   CASE WHEN count(DISTINCT compiled.num_stages) = 1 THEN min(compiled.num_stages) END AS num_stages,
   CASE WHEN count(DISTINCT compiled.kernel_kwargs) = 1 THEN min(compiled.kernel_kwargs) END AS kernel_kwargs
 FROM compiled
-JOIN parsed ON parsed.name = compiled.name
+JOIN parsed USING (name)
 GROUP BY compiled.run_id, compiled.rank, compiled.name, compiled.kernel_hash

@@ -58,6 +58,6 @@ SELECT
   coalesce(filled.group_filled_count, 0) AS group_filled_count,
   coalesce(filled.sequence_filled_count, 0) AS sequence_filled_count
 FROM nodes
-LEFT JOIN execution_matches AS matched ON matched.run_id = nodes.run_id AND matched.rank = nodes.rank
-LEFT JOIN ops ON ops.run_id = nodes.run_id AND ops.rank = nodes.rank
-LEFT JOIN filled ON filled.run_id = nodes.run_id AND filled.rank = nodes.rank
+LEFT JOIN execution_matches AS matched USING (run_id, rank)
+LEFT JOIN ops USING (run_id, rank)
+LEFT JOIN filled USING (run_id, rank)

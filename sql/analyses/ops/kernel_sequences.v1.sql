@@ -51,13 +51,9 @@ WITH
       kernels.dur_ns
     FROM kernels
     JOIN holder
-      ON holder.run_id = kernels.run_id
-      AND holder.rank = kernels.rank
-      AND holder.kernel_id = kernels.event_id
+      ON holder.run_id = kernels.run_id AND holder.rank = kernels.rank AND holder.kernel_id = kernels.event_id
     JOIN runtime
-      ON runtime.run_id = kernels.run_id
-      AND runtime.rank = kernels.rank
-      AND runtime.event_id = kernels.runtime_id
+      ON runtime.run_id = kernels.run_id AND runtime.rank = kernels.rank AND runtime.event_id = kernels.runtime_id
     WHERE $with_memory OR kernels.kind <> 'memory'
   ),
   counted AS (

@@ -56,9 +56,7 @@ WITH RECURSIVE
       list_append(stack.layers, {label: inside.label, end_ns: inside.end_ns}) AS layers
     FROM stack
     JOIN annotation AS inside
-      ON inside.run_id = stack.run_id
-      AND inside.rank = stack.rank
-      AND inside.parent_id = stack.event_id
+      ON inside.run_id = stack.run_id AND inside.rank = stack.rank AND inside.parent_id = stack.event_id
   ),
   launched AS (
     SELECT
@@ -83,13 +81,9 @@ WITH RECURSIVE
       END AS layers
     FROM kernels
     LEFT JOIN runtime
-      ON runtime.run_id = kernels.run_id
-      AND runtime.rank = kernels.rank
-      AND runtime.event_id = kernels.runtime_id
+      ON runtime.run_id = kernels.run_id AND runtime.rank = kernels.rank AND runtime.event_id = kernels.runtime_id
     LEFT JOIN stack
-      ON stack.run_id = kernels.run_id
-      AND stack.rank = kernels.rank
-      AND stack.event_id = kernels.annotation_id
+      ON stack.run_id = kernels.run_id AND stack.rank = kernels.rank AND stack.event_id = kernels.annotation_id
   )
 SELECT
   run_id,

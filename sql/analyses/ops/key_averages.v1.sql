@@ -66,7 +66,7 @@ WITH RECURSIVE
       events.sequence_number,
       CASE WHEN $by_stack THEN string_split(nullif(rtrim(events.args ->> '$."Call stack"', ';'), ''), ';') END AS call_stack
     FROM events
-    JOIN role ON role.category = events.category
+    JOIN role USING (category)
     WHERE events.dur_ns IS NOT NULL
       AND events.ts_ns IS NOT NULL
       AND ($frames OR $by_stack OR role.role <> 'frame')
@@ -150,7 +150,7 @@ WITH RECURSIVE
   ended AS MATERIALIZED (
     SELECT closed.place, coalesce(crossed.last, closed.last) AS last
     FROM closed
-    LEFT JOIN crossed ON crossed.place = closed.place
+    LEFT JOIN crossed USING (place)
   ),
   leveled AS MATERIALIZED (
     -- Level: events begun by then, less those that have ended.
@@ -208,7 +208,7 @@ WITH RECURSIVE
         ''
       ) AS text
     FROM stack
-    JOIN placed ON placed.place = stack.place
+    JOIN placed USING (place)
   ),
   forward_stack AS (
     SELECT run_id, rank, sequence_number, arg_min(text, place) AS text
@@ -230,14 +230,14 @@ WITH RECURSIVE
     -- Without frames, what they hold is held by the event around them.
     SELECT nested.place, nested.last, CASE WHEN $frames OR NOT $by_stack THEN nested.parent ELSE stack.owner END AS parent
     FROM nested
-    JOIN placed ON placed.place = nested.place
-    LEFT JOIN stack ON stack.place = nested.place
+    JOIN placed USING (place)
+    LEFT JOIN stack USING (place)
     WHERE $frames OR NOT placed.is_frame
   ),
   only_child AS MATERIALIZED (
     SELECT min(held.place) AS place, held.parent, min(placed.name) AS name
     FROM held
-    JOIN placed ON placed.place = held.place
+    JOIN placed USING (place)
     WHERE held.parent IS NOT NULL
     GROUP BY held.parent
     HAVING count(*) = 1
@@ -305,11 +305,9 @@ WITH RECURSIVE
       used.cpu_bytes,
       used.device_bytes
     FROM placed
-    JOIN used ON used.run_id = placed.run_id AND used.rank = placed.rank AND used.event_id = placed.event_id
+    JOIN used USING (run_id, rank, event_id)
     LEFT JOIN launched
-      ON launched.run_id = placed.run_id
-      AND launched.rank = placed.rank
-      AND launched.op_id = placed.event_id
+      ON launched.run_id = placed.run_id AND launched.rank = placed.rank AND launched.op_id = placed.event_id
   ),
   inner_sum AS (
     SELECT
@@ -318,7 +316,7 @@ WITH RECURSIVE
       sum(spent.cpu_bytes)::BIGINT AS cpu_bytes,
       sum(spent.device_bytes)::BIGINT AS device_bytes
     FROM held
-    JOIN spent ON spent.place = held.place
+    JOIN spent USING (place)
     WHERE held.parent IS NOT NULL
     GROUP BY held.parent
   ),
@@ -331,7 +329,7 @@ WITH RECURSIVE
       sum(spent.cpu_bytes - coalesce(inner_sum.cpu_bytes, 0))::BIGINT AS self_cpu_bytes,
       sum(spent.device_bytes - coalesce(inner_sum.device_bytes, 0))::BIGINT AS self_device_bytes
     FROM held
-    JOIN spent ON spent.place = held.place
+    JOIN spent USING (place)
     LEFT JOIN inner_sum ON inner_sum.parent = held.place
     LEFT JOIN (SELECT keeper.place, min(keeper.keeper) AS keeper FROM keeper GROUP BY keeper.place) AS last_keeper
       ON last_keeper.place = held.place
@@ -376,12 +374,9 @@ WITH RECURSIVE
       coalesce(kept.self_device_bytes, 0) AS self_device_bytes,
       op_work.model_flop
     FROM listed
-    LEFT JOIN kept
-      ON kept.run_id = listed.run_id AND kept.rank = listed.rank AND kept.event_id = listed.event_id
-    LEFT JOIN used
-      ON used.run_id = listed.run_id AND used.rank = listed.rank AND used.event_id = listed.event_id
-    LEFT JOIN op_work
-      ON op_work.run_id = listed.run_id AND op_work.rank = listed.rank AND op_work.event_id = listed.event_id
+    LEFT JOIN kept USING (run_id, rank, event_id)
+    LEFT JOIN used USING (run_id, rank, event_id)
+    LEFT JOIN op_work USING (run_id, rank, event_id)
     WHERE listed.on_gpu OR listed.is_async OR kept.event_id IS NOT NULL
     UNION ALL
     -- Allocations and frees outside of all events.
@@ -441,13 +436,6 @@ SELECT
   END AS self_device_memory_bytes,
   sum(valued.model_flop)::BIGINT AS flops
 FROM valued
-LEFT JOIN has_device ON has_device.run_id = valued.run_id AND has_device.rank = valued.rank
-LEFT JOIN has_memory ON has_memory.run_id = valued.run_id AND has_memory.rank = valued.rank
-GROUP BY
-  valued.run_id,
-  valued.rank,
-  valued.name,
-  valued.is_annotation,
-  valued.on_gpu,
-  valued.shapes,
-  valued.stack
+LEFT JOIN has_device USING (run_id, rank)
+LEFT JOIN has_memory USING (run_id, rank)
+GROUP BY ALL

@@ -41,9 +41,7 @@ WITH
       kernels.dur_ns
     FROM kernels
     JOIN runtime
-      ON runtime.run_id = kernels.run_id
-      AND runtime.rank = kernels.rank
-      AND runtime.event_id = kernels.runtime_id
+      ON runtime.run_id = kernels.run_id AND runtime.rank = kernels.rank AND runtime.event_id = kernels.runtime_id
     WHERE kernels.op_id IS NOT NULL AND ($with_memory OR kernels.kind <> 'memory')
   ),
   counted AS (
@@ -87,8 +85,7 @@ WITH
       counted.call_ns,
       coalesce(several.first_ns, counted.first_ns) AS first_ns
     FROM counted
-    LEFT JOIN several
-      ON several.run_id = counted.run_id AND several.rank = counted.rank AND several.op_id = counted.op_id
+    LEFT JOIN several USING (run_id, rank, op_id)
   ),
   delay AS (
     SELECT

@@ -151,10 +151,7 @@ WITH RECURSIVE
       bare.label_id AS bare_id,
       CASE WHEN graph_launch.runtime_id IS NULL THEN 0 ELSE kernels.dur_ns END AS graph_ns
     FROM kernels
-    LEFT JOIN graph_launch
-      ON graph_launch.run_id = kernels.run_id
-      AND graph_launch.rank = kernels.rank
-      AND graph_launch.runtime_id = kernels.runtime_id
+    LEFT JOIN graph_launch USING (run_id, rank, runtime_id)
     JOIN label AS bare ON bare.run_id = kernels.run_id AND bare.rank = kernels.rank AND bare.name IS NULL
     LEFT JOIN op ON op.run_id = kernels.run_id AND op.rank = kernels.rank AND op.event_id = kernels.op_id
   ),

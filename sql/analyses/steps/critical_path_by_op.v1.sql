@@ -33,12 +33,9 @@ WITH
       own.name,
       part.segment_ns
     FROM critical_path AS part
-    LEFT JOIN events AS own
-      ON own.run_id = part.run_id AND own.rank = part.rank AND own.event_id = part.event_id
-    LEFT JOIN kernels
-      ON kernels.run_id = part.run_id AND kernels.rank = part.rank AND kernels.event_id = part.event_id
-    LEFT JOIN runtime
-      ON runtime.run_id = part.run_id AND runtime.rank = part.rank AND runtime.event_id = part.event_id
+    LEFT JOIN events AS own USING (run_id, rank, event_id)
+    LEFT JOIN kernels USING (run_id, rank, event_id)
+    LEFT JOIN runtime USING (run_id, rank, event_id)
     LEFT JOIN events AS op
       ON op.run_id = part.run_id AND op.rank = part.rank
       AND op.event_id = coalesce(

@@ -42,4 +42,4 @@ SELECT
   clock_offsets.offset_ns,
   clock_offsets.reference_rank
 FROM account_segments AS account
-JOIN clock_offsets ON clock_offsets.run_id = account.run_id AND clock_offsets.rank = account.rank
+JOIN clock_offsets USING (run_id, rank)

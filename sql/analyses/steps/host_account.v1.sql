@@ -39,7 +39,7 @@ WITH
       any_value(host.name) AS name,
       sum(host.segment_ns) AS self_ns
     FROM host_segments AS host
-    LEFT JOIN has_steps ON has_steps.run_id = host.run_id AND has_steps.rank = host.rank
+    LEFT JOIN has_steps USING (run_id, rank)
     WHERE host.step IS NOT NULL OR has_steps.rank IS NULL
     GROUP BY host.run_id, host.rank, account_step, host.category, host.slice_id
   ),

@@ -258,7 +258,7 @@ SELECT
   total.total_ns,
   node.self_ns
 FROM node
-JOIN total ON total.run_id = node.run_id AND total.rank = node.rank AND total.node_id = node.node_id
+JOIN total USING (run_id, rank, node_id)
 UNION ALL
 SELECT run_id, rank, NULL, NULL, 0, 'unrecorded', NULL, 0, self_ns, self_ns
 FROM own

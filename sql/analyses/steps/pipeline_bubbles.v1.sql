@@ -74,7 +74,7 @@ WITH RECURSIVE
       pair.step,
       count(*) FILTER (CASE WHEN staged.stage = 0 THEN pair.direction = 'send' ELSE pair.direction = 'receive' AND pair.peer = staged.previous END) AS batches
     FROM staged
-    JOIN pair ON pair.run_id = staged.run_id AND pair.rank = staged.rank
+    JOIN pair USING (run_id, rank)
     GROUP BY staged.run_id, staged.rank, staged.first_rank, pair.step
   ),
   batched AS (
@@ -116,7 +116,6 @@ SELECT
   account.wait_recv_ns,
   account.wait_send_ns
 FROM account
-JOIN staged ON staged.run_id = account.run_id AND staged.rank = account.rank
-JOIN pipeline ON pipeline.run_id = staged.run_id AND pipeline.first_rank = staged.first_rank
-LEFT JOIN batched
-  ON batched.run_id = staged.run_id AND batched.first_rank = staged.first_rank AND batched.step = account.step
+JOIN staged USING (run_id, rank)
+JOIN pipeline USING (run_id, first_rank)
+LEFT JOIN batched USING (run_id, first_rank, step)

@@ -1,32 +1,19 @@
 -- /// tw
 -- kind     = "analysis"
+-- like     = "interval_kernels_base@1"
 -- name     = "step_kernels"
 -- version  = 1
 -- summary  = "Contribution of each kernel to each step's period, with its count, by operator and module path."
--- requires = ["device_segments@1", "kernels@1", "correlations@1", "steps@1", "events@1", "kernel_work@1"]
+-- requires = ["device_segments@1", "steps@1"]
 -- optional = ["op_work", "kernel_modules"]
 -- needs    = ["gpu", "steps>=1"]
 -- grain    = ["run_id", "rank", "step", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph", "module_path", "family", "work_unit"]
 -- order    = ["run_id", "rank", "step", "-exclusive_ns", "name"]
 --
 -- [columns]
--- run_id       = { type = "VARCHAR", doc = "The run." }
--- rank         = { type = "INTEGER", doc = "The rank; its devices are combined." }
 -- step         = { type = "BIGINT", unit = "id", doc = "Step number." }
--- kind         = { type = "VARCHAR", doc = "computation, communication, memory (memcpy and memset) or other." }
--- name         = { type = "VARCHAR", null = true, doc = "Full kernel name." }
--- pass         = { type = "VARCHAR", doc = "forward, backward, recompute, optimizer, data or other." }
--- op           = { type = "VARCHAR", null = true, doc = "The innermost operator enclosing its launch." }
--- op_sig       = { type = "VARCHAR", null = true, doc = "That operator with the shapes and types of its inputs." }
--- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch, outermost first." }
--- is_graph     = { type = "BOOLEAN", doc = "True if it was replayed by a graph launch." }
--- module_path  = { type = "VARCHAR", doc = "Its module, as in `kernel_work`; (communication), (optimizer), (gradient accumulation) or (outside any module)." }
--- family       = { type = "VARCHAR", null = true, doc = "Family of the operator in `op_work` that encloses its launch; null without one, and for communication." }
--- work_unit    = { type = "VARCHAR", null = true, doc = "What the work of that operator is counted in, flop or bytes; null if it is not known." }
--- count        = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "Number of its GPU activities that start in the period; 0 if only the remainder of one extends into it." }
--- sum_ns       = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of the full durations of the GPU activities that start in the period, regardless of overlap." }
--- exclusive_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time of the period attributed to it: if several activities run, computation comes before communication, memory and other, and within a kind the one that started first. All rows of a kind sum to its part of step_account." }
--- work         = { type = "DECIMAL(38,0)", null = true, doc = "FLOP or bytes of the operators whose main kernel starts in the period; null without work_unit." }
+-- kind         = {}
+-- exclusive_ns = { doc = "Time of the period attributed to it: if several activities run, computation comes before communication, memory and other, and within a kind the one that started first. All rows of a kind sum to its part of step_account." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -36,84 +23,13 @@ WITH
     SELECT run_id, rank, step, period_start_ns, period_start_ns + period_ns AS end_ns
     FROM steps
     WHERE period_ns > 0
-  ),
-  part AS (
-    SELECT run_id, rank, step, kernel_id, 0 AS starts, 0 AS sum_ns, segment_ns AS exclusive_ns
-    FROM device_segments
-    WHERE step IS NOT NULL AND kernel_id IS NOT NULL
-    UNION ALL
-    SELECT kernels.run_id, kernels.rank, period.step, kernels.event_id, 1, kernels.dur_ns, 0
-    FROM kernels
-    ASOF JOIN period
-      ON period.run_id = kernels.run_id
-      AND period.rank = kernels.rank
-      AND period.period_start_ns <= kernels.ts_ns
-    WHERE kernels.ts_ns < period.end_ns
-  ),
-  owned AS (
-    -- Aggregate by GPU activity first: names and signatures are long.
-    SELECT
-      run_id,
-      rank,
-      step,
-      kernel_id,
-      sum(starts)::BIGINT AS starts,
-      sum(sum_ns)::BIGINT AS sum_ns,
-      sum(exclusive_ns)::BIGINT AS exclusive_ns
-    FROM part
-    GROUP BY run_id, rank, step, kernel_id
-  ),
-  op AS (
-    SELECT run_id, rank, event_id, name
-    FROM events
-    WHERE category = 'cpu_op'
   )
-SELECT
-  owned.run_id,
-  owned.rank,
-  owned.step,
-  kernels.kind,
-  kernels.name,
-  kernels.pass,
-  op.name AS op,
-  kernels.op_sig,
-  kernels.path_sig,
-  coalesce(correlations.is_graph, FALSE) AS is_graph,
-  kernel_work.module_path,
-  kernel_work.family,
-  kernel_work.work_unit,
-  sum(owned.starts)::BIGINT AS count,
-  sum(owned.sum_ns)::BIGINT AS sum_ns,
-  sum(owned.exclusive_ns)::BIGINT AS exclusive_ns,
-  sum(owned.starts * kernel_work.work::DECIMAL(38, 0))::DECIMAL(38, 0) AS work
-FROM owned
-JOIN kernels
-  ON kernels.run_id = owned.run_id
-  AND kernels.rank = owned.rank
-  AND kernels.event_id = owned.kernel_id
-JOIN kernel_work
-  ON kernel_work.run_id = kernels.run_id
-  AND kernel_work.rank = kernels.rank
-  AND kernel_work.event_id = kernels.event_id
-LEFT JOIN correlations
-  ON correlations.run_id = kernels.run_id
-  AND correlations.rank = kernels.rank
-  AND correlations.kernel_id = kernels.event_id
-LEFT JOIN op
-  ON op.run_id = kernels.run_id
-  AND op.rank = kernels.rank
-  AND op.event_id = kernels.op_id
-GROUP BY
-  owned.run_id,
-  owned.rank,
-  owned.step,
-  kernels.kind,
-  kernels.name,
-  kernels.pass,
-  op.name,
-  kernels.op_sig,
-  kernels.path_sig,
-  coalesce(correlations.is_graph, FALSE),
-  kernel_work.module_path,
-  kernel_work.family,
-  kernel_work.work_unit
+SELECT run_id, rank, {'step': step} AS keys, kernel_id, 0 AS starts, 0 AS sum_ns, segment_ns AS exclusive_ns
+FROM device_segments
+WHERE step IS NOT NULL AND kernel_id IS NOT NULL
+UNION ALL
+SELECT kernels.run_id, kernels.rank, {'step': period.step}, kernels.event_id, 1, kernels.dur_ns, 0
+FROM kernels
+ASOF JOIN period
+  ON period.run_id = kernels.run_id AND period.rank = kernels.rank AND period.period_start_ns <= kernels.ts_ns
+WHERE kernels.ts_ns < period.end_ns

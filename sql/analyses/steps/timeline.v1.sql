@@ -72,12 +72,8 @@ WITH
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
       ) AS reached_ns
     FROM events
-    SEMI JOIN launching
-      ON launching.run_id = events.run_id
-      AND launching.rank = events.rank
-      AND launching.pid = events.pid
-      AND launching.tid = events.tid
-    LEFT JOIN loading_name ON loading_name.name = events.name
+    SEMI JOIN launching USING (run_id, rank, pid, tid)
+    LEFT JOIN loading_name USING (name)
     WHERE events.category IN ('cpu_op', 'user_annotation')
       AND events.dur_ns IS NOT NULL
       AND NOT starts_with(coalesce(events.name, ''), 'ProfilerStep')
@@ -112,11 +108,7 @@ WITH
       runtime.op_id,
       runtime.event_id
     FROM runtime
-    SEMI JOIN launching
-      ON launching.run_id = runtime.run_id
-      AND launching.rank = runtime.rank
-      AND launching.pid = runtime.pid
-      AND launching.tid = runtime.tid
+    SEMI JOIN launching USING (run_id, rank, pid, tid)
   )
 SELECT
   slice.run_id,
@@ -134,9 +126,7 @@ SELECT
   operator.name AS op_name,
   slice.event_id
 FROM slice
-LEFT JOIN span ON span.run_id = slice.run_id AND span.rank = slice.rank
+LEFT JOIN span USING (run_id, rank)
 LEFT JOIN events AS operator
-  ON operator.run_id = slice.run_id
-  AND operator.rank = slice.rank
-  AND operator.event_id = slice.op_id
+  ON operator.run_id = slice.run_id AND operator.rank = slice.rank AND operator.event_id = slice.op_id
 WHERE $only_step IS NULL OR (slice.start_ns < span.to_ns AND slice.start_ns + slice.dur_ns > span.from_ns)

@@ -50,11 +50,8 @@ WITH
       CASE WHEN is_short THEN account.segment_ns * least($graph_gap_ns, account.gap_ns) // account.gap_ns ELSE 0 END AS kept_ns,
       CASE WHEN is_short THEN account.segment_ns * least(2 * $graph_gap_ns, account.gap_ns) // account.gap_ns ELSE 0 END AS most_kept_ns
     FROM account_segments AS account
-    JOIN analyzed_intervals AS span
-      ON span.run_id = account.run_id
-      AND span.rank = account.rank
-      AND account.start_ns >= span.start_ns
-      AND account.start_ns < span.end_ns
+    JOIN analyzed_intervals AS span USING (run_id, rank)
+    WHERE account.start_ns >= span.start_ns AND account.start_ns < span.end_ns
     QUALIFY span.steps > 0 OR max(span.steps) OVER (PARTITION BY account.run_id) = 0
   ),
   transferred AS (
@@ -111,21 +108,21 @@ WITH
   ),
   measured AS (
     SELECT
-      summed.run_id,
-      summed.rank,
-      summed.step,
-      summed.steps,
-      summed.period_ns,
+      run_id,
+      rank,
+      step,
+      steps,
+      period_ns,
       summed.work_ns,
-      summed.compute_ns,
+      compute_ns,
       summed.transfer_ns,
-      summed.data_ns,
-      summed.sync_ns,
-      summed.host_ns,
-      summed.short_ns,
-      summed.kept_ns,
-      summed.most_kept_ns,
-      slowest.slow_rank,
+      data_ns,
+      sync_ns,
+      host_ns,
+      short_ns,
+      kept_ns,
+      most_kept_ns,
+      slow_rank,
       coalesce(host.work_ns, 0) AS host_work_ns,
       coalesce(host.loading_ns, 0) AS loading_ns,
       coalesce(exposed.largest_ns, 0) AS largest_ns,
@@ -134,11 +131,11 @@ WITH
       summed.work_ns - quantile_disc(summed.work_ns, 0.5) OVER of_step AS more_work_ns,
       summed.period_ns - summed.wait_ns - quantile_disc(summed.period_ns - summed.wait_ns, 0.5) OVER of_step AS more_ns
     FROM summed
-    JOIN counted ON counted.run_id = summed.run_id
-    JOIN slowest ON slowest.run_id = summed.run_id
-    LEFT JOIN host_work AS host ON host.run_id = summed.run_id AND host.rank = summed.rank AND host.step = summed.step
-    LEFT JOIN exposed ON exposed.run_id = summed.run_id AND exposed.rank = summed.rank AND exposed.step = summed.step
-    LEFT JOIN transferred ON transferred.run_id = summed.run_id AND transferred.rank = summed.rank AND transferred.step = summed.step
+    JOIN counted USING (run_id)
+    JOIN slowest USING (run_id)
+    LEFT JOIN host_work AS host USING (run_id, rank, step)
+    LEFT JOIN exposed USING (run_id, rank, step)
+    LEFT JOIN transferred USING (run_id, rank, step)
     WINDOW of_step AS (PARTITION BY summed.run_id, summed.step)
     -- Only steps that all ranks have.
     QUALIFY count(*) OVER of_step = counted.ranks
@@ -192,7 +189,7 @@ WITH
       coalesce(greatest(roof.kernel_ns - ceil(roof.roof_ns / $good_kernel)::BIGINT, 0), 0) AS least_ns,
       measured.host_work_ns + measured.loading_ns AS floor_ns
     FROM measured
-    JOIN largest ON largest.run_id = measured.run_id
+    JOIN largest USING (run_id)
     LEFT JOIN kernel_roofs AS roof
       ON roof.run_id = measured.run_id
       AND roof.rank = measured.rank
@@ -294,10 +291,10 @@ WITH
         }
       ], max_depth := 2)
     FROM counted
-    JOIN slowest ON slowest.run_id = counted.run_id
-    LEFT JOIN launching ON launching.run_id = counted.run_id
-    LEFT JOIN limits ON limits.run_id = counted.run_id
-    LEFT JOIN pipeline ON pipeline.run_id = counted.run_id
+    JOIN slowest USING (run_id)
+    LEFT JOIN launching USING (run_id)
+    LEFT JOIN limits USING (run_id)
+    LEFT JOIN pipeline USING (run_id)
     UNION ALL BY NAME
     SELECT
       largest.run_id,
@@ -307,7 +304,7 @@ WITH
       CASE WHEN NOT largest.has_limits THEN 'its FLOP and bytes, or the peak rates of the device, are not known' END AS why_not,
       'It reaches the peak rate or the memory bandwidth of the device (high end: ' || round(100 * $good_kernel)::BIGINT || ' % of it); the host does not get faster' AS assumption
     FROM largest
-    JOIN slowest ON slowest.run_id = largest.run_id
+    JOIN slowest USING (run_id)
   ),
   answered AS (
     SELECT
@@ -326,8 +323,8 @@ WITH
       estimate.low_ns,
       estimate.high_ns
     FROM stated
-    LEFT JOIN estimate ON estimate.run_id = stated.run_id AND estimate.fix = stated.fix
-    LEFT JOIN limits ON limits.run_id = stated.run_id
+    LEFT JOIN estimate USING (run_id, fix)
+    LEFT JOIN limits USING (run_id)
     WHERE stated.applies
   )
 SELECT

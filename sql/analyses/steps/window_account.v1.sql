@@ -92,9 +92,7 @@ WITH
       sum(state.until_ns - state.at_ns)::BIGINT AS category_ns
     FROM state
     LEFT JOIN segment
-      ON segment.run_id = state.run_id
-      AND segment.rank = state.rank
-      AND segment.start_ns = state.segment_at_ns
+      ON segment.run_id = state.run_id AND segment.rank = state.rank AND segment.start_ns = state.segment_at_ns
     WHERE state.occurrence > 0 AND state.until_ns > state.at_ns
     GROUP BY state.run_id, state.rank, state.occurrence, category
   )

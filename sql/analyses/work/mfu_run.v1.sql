@@ -44,26 +44,10 @@ WITH
       CASE WHEN count(DISTINCT peak_dtype) = 1 THEN min(peak_dtype) END AS peak_dtype,
       count(DISTINCT peak_dtype) AS peak_dtypes,
       string_agg(DISTINCT device_name, ', ' ORDER BY device_name) AS device_names,
-      max(limit_flop_per_ns) AS limit_flop_per_ns,
+      count(*) * coalesce(nullif(greatest($peak_flop_per_ns, 0), 0), max(limit_flop_per_ns)) AS limit_flop_per_ns,
       bool_and(dtype_known) AS dtype_known
     FROM rank_work
     GROUP BY run_id
-  ),
-  limited AS (
-    SELECT
-      run_id,
-      ranks,
-      steps,
-      period_ns,
-      model_flop,
-      hardware_flop,
-      flop_coverage,
-      peak_dtype,
-      peak_dtypes,
-      device_names,
-      ranks * coalesce(nullif(greatest($peak_flop_per_ns, 0), 0), limit_flop_per_ns) AS limit_flop_per_ns,
-      dtype_known
-    FROM summed
   ),
   explained AS (
     SELECT
@@ -85,7 +69,7 @@ WITH
         WHEN limit_flop_per_ns IS NULL THEN coalesce('no peak rate of ' || device_names || ' is known', 'no device name was recorded, so no peak rate is known') || ' for ' || coalesce(peak_dtype, 'several types')
         WHEN period_ns = 0 THEN 'no duration'
       END AS reason
-    FROM limited
+    FROM summed
   )
 SELECT
   run_id,

@@ -97,7 +97,7 @@ def test_gpu_metrics_while_kernels_run(tmp_path: Path) -> None:
     (row,) = warehouse.analyze("gpu_metrics").rows()
     assert (row["device"], row["step"], row["sample_count"], row["kernel_sample_count"]) == ("1", None, 2, 2)
     assert (row["sm_active_share"], row["dram_read_share"], row["dram_write_share"]) == (0.45, 0.07, None)
-    (row,) = warehouse.analyze("kernel_gpu_metrics").rows()
+    (row,) = warehouse.analyze("gpu_metrics", by_kernel=True).rows()
     assert (row["name"], row["sample_count"], row["tensor_active_share"]) == ("gemm", 2, None)
 
 

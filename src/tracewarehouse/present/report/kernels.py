@@ -44,7 +44,6 @@ ORDER BY ns DESC, name
 _TABLES = (
     Listing("gpu_utilization", "GPU utilization by step", "rank, step NULLS FIRST"),
     Listing("gpu_metrics", "Sampled GPU metrics by step", "rank, device, step NULLS FIRST"),
-    Listing("kernel_gpu_metrics", "Sampled GPU metrics by kernel", "sample_count DESC, rank, device, name"),
     Listing("compiled_kernels", "Compiled kernels", "gpu_sum_ns DESC, name, kernel_hash", is_combined=True),
 )
 _LIMITS = Listing("kernel_limits", "Limits of kernels, from Nsight Compute")
