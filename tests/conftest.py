@@ -142,6 +142,29 @@ def same_text(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
+@pytest.fixture
+def only_rules(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Limits checks to the findings with these names: all of them take seconds, whatever the run."""
+    from tracewarehouse import findings
+
+    every = findings.rules
+
+    def limit(*names: str) -> None:
+        monkeypatch.setattr(
+            findings, "rules", lambda catalog: tuple(each for each in every(catalog) if each.name in names)
+        )
+
+    return limit
+
+
+@pytest.fixture
+def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports on a run lack most sections, which take seconds."""
+    from tracewarehouse.present.report import reports
+
+    monkeypatch.setattr(reports, "_SECTIONS", {})
+
+
 @pytest.fixture(autouse=True)
 def no_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """Removes COLUMNS, so that the width of tables does not depend on where the tests run."""
