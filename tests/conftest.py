@@ -106,6 +106,18 @@ def pytest_pycollect_makeitem(
     return [] if is_left_out else None
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Every second worker imports the tests in reverse: what one compiled, the other need not.
+
+    In a new checkout this takes ten seconds of each. The tests are sorted afterwards.
+    """
+    tests = ROOT / "tests"
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    if int(number) % 2 and [Path(arg).absolute() for arg in config.args] == [tests]:
+        files = [*tests.glob("test_*.py"), *(path for path in tests.iterdir() if path.is_dir())]
+        config.args = [str(path) for path in sorted(files, reverse=True) if path.name[0] not in "._"]
+
+
 def pytest_collection_finish() -> None:
     """The collected tests stay until the end: the garbage collector need not visit them again and again."""
     gc.collect()
