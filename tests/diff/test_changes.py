@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from string import Template
 from xml.etree import ElementTree
@@ -19,6 +20,7 @@ import sketch
 import tracewarehouse as tw
 from conftest import ROOT, deep, with_deep
 from tracewarehouse.cli.diff_text import github_comment, text
+from tracewarehouse.compare.diff.change import Change
 from tracewarehouse.compare.stats.baseline import MIN_EARLIER
 from tracewarehouse.errors import ParamError
 from tracewarehouse.warehouse import Warehouse
@@ -55,6 +57,12 @@ def wh(house: Path) -> Warehouse:
     return tw.open(house)
 
 
+@cache
+def changes(wh: Warehouse, base: str, head: str) -> Change:
+    """The comparison with default options, computed once: several tests look at it."""
+    return wh.diff(base, head).changes()
+
+
 @pytest.mark.parametrize(
     ("head", "first"),
     [
@@ -67,7 +75,7 @@ def wh(house: Path) -> Warehouse:
     ],
 )
 def test_other_machines_are_compared_with_a_warning(wh: Warehouse, head: str, first: str) -> None:
-    change = wh.diff("base", head).changes()
+    change = changes(wh, "base", head)
     assert change.differences[0].message == first and change.differences[0].is_warning
     assert f"\nwarning: {first}\n" in text(change, (), 5, None)
 
@@ -92,14 +100,12 @@ def test_commands_of_the_page_run_as_printed(house: Path, tmp_path: Path, head: 
     ],
 )
 def test_other_configuration_differences_are_reported(wh: Warehouse, head: str, message: str) -> None:
-    change = wh.diff("base", head).changes()
+    change = changes(wh, "base", head)
     assert any(each.message.startswith(message) and not each.is_warning for each in change.differences)
 
 
 def test_the_note_on_shapes_has_the_flop_of_a_step(wh: Warehouse) -> None:
-    (note,) = [
-        each.message for each in wh.diff("base", "batch").changes().differences if each.what == "shapes"
-    ]
+    (note,) = [each.message for each in changes(wh, "base", "batch").differences if each.what == "shapes"]
     assert note.endswith("; FLOP per step × 2")
 
 
@@ -184,7 +190,7 @@ def test_lines_of_a_narrow_terminal_wrap_and_the_reasons_of_gates_are_whole(wh: 
 
 
 def test_a_slower_kernel_is_the_first_row_of_a_breakdown_that_sums_to_the_change(wh: Warehouse) -> None:
-    change = wh.diff("base", "slow").changes()
+    change = changes(wh, "base", "slow")
     assert (change.verdict.word, change.verdict.sample) == ("slower", "step")
     assert re.fullmatch(
         r"median step [\d.]+ → [\d.]+ ms, \+[\d.]+ % \[[\d.]+, [\d.]+\], mean \+[\d.]+ %:"
@@ -232,7 +238,7 @@ def test_ranks_of_different_layouts_are_paired_by_role(wh: Warehouse) -> None:
 
 
 def test_with_too_few_steps_windows_are_compared_without_a_verdict(wh: Warehouse) -> None:
-    change = wh.diff("base", "batch").changes()
+    change = changes(wh, "base", "batch")
     assert change.breakdown is not None and change.breakdown.per == "window"
     assert (change.verdict.word, change.verdict.reason) == ("inconclusive", "one sample per side")
     with pytest.raises(ParamError, match="unknown per 'weeks'"):
@@ -324,7 +330,7 @@ def test_a_comment_for_github_fits_and_is_the_job_summary(
     assert done.code == 3
     assert done.out.startswith("## ❌ tw diff: a gate failed\n\n### median step ")
     assert summary.read_text() == done.out
-    change = wh.diff("base", "slow").changes()
+    change = changes(wh, "base", "slow")
     long = replace(change, base=tuple(f"{'x' * 30_000}-{at}" for at in range(3)))
     for levels in ((), ("breakdown", "kernels")):
         text = github_comment(long, levels, 10)
