@@ -23,40 +23,77 @@ ROOT = Path(__file__).parent.parent
 LONG = {
     f"tests/{path}"
     for path in (
-        "benchmarks/test_smoke.py",
         "cli/test_check_paths.py",
+        "cli/test_cli_results.py",
+        "cli/test_cli_storage.py",
         "cli/test_demo.py",
+        "cli/test_gate_init.py",
+        "cli/test_secrets_command.py",
+        "derive/test_attributed_waits.py",
         "derive/test_wait_attribution.py",
+        "derive/test_critical_truth.py",
+        "derive/test_derive.py",
+        "derive/test_graphs_real.py",
+        "derive/test_what_if.py",
         "devtools/test_dev_new.py",
         "diff/test_changes.py",
         "diff/test_diff_waits.py",
-        "diff/test_replacements.py",
+        "diff/test_gate_commands.py",
+        "export/test_export.py",
         "export/test_export_parts.py",
+        "formats/flight_recorder/test_flight_records.py",
+        "formats/memory_snapshot/test_snapshot_files.py",
+        "formats/nsys/test_nsys_round_trip.py",
+        "formats/nsys/test_nsys_tables.py",
+        "golden/analyses/comms",
         "golden/analyses/findings",
+        "golden/analyses/memory",
         "golden/analyses/steps",
+        "golden/derived",
+        "golden/tables",
         "golden/views",
+        "history/test_history.py",
+        "history/test_record.py",
+        "hta/test_hta_facade.py",
         "ingest/test_ingest_faults.py",
-        "ingest/test_push.py",
+        "ingest/test_secrets_stored.py",
         "ingest/test_sources_in_store.py",
+        "ingest/test_upload.py",
+        "ingest/test_waiting.py",
         "laws/test_data_laws.py",
+        "query/test_answers.py",
+        "query/test_groups_of_ranks.py",
+        "query/test_pruning.py",
         "query/test_shell_file.py",
         "report/test_report.py",
         "report/test_report_host.py",
         "runs/test_committed_files.py",
         "runs/test_old_runs.py",
-        "storage/test_run_catalog.py",
+        "runs/test_tables_added_later.py",
+        "simulation/test_simulate.py",
+        "stats/test_study.py",
         "storage/test_compact.py",
         "storage/test_kills.py",
         "storage/test_remote.py",
+        "storage/test_run_index.py",
         "storage/test_web.py",
         "test_damage.py",
+        "test_finding_advice.py",
+        "test_finding_truth.py",
+        "test_findings.py",
+        "test_house.py",
+        "test_invariants.py",
+        "test_matrix.py",
         "test_notebooks.py",
         "test_readme.py",
+        "test_release_warehouses.py",
         "test_temp_folders.py",
+        "test_wheel.py",
         "views/test_stragglers.py",
         "witness/test_collectives.py",
         "witness/test_critical.py",
         "witness/test_memory.py",
+        "witness/test_outdated_wait_attribution.py",
     )
 }
 
@@ -106,6 +143,18 @@ def pytest_pycollect_makeitem(
     return [] if is_left_out else None
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Every second worker imports the tests in reverse: what one compiled, the other need not.
+
+    In a new checkout this takes ten seconds of each. The tests are sorted afterwards.
+    """
+    tests = ROOT / "tests"
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    if int(number) % 2 and [Path(arg).absolute() for arg in config.args] == [tests]:
+        files = [*tests.glob("test_*.py"), *(path for path in tests.iterdir() if path.is_dir())]
+        config.args = [str(path) for path in sorted(files, reverse=True) if path.name[0] not in "._"]
+
+
 def pytest_collection_finish() -> None:
     """The collected tests stay until the end: the garbage collector need not visit them again and again."""
     gc.collect()
@@ -140,6 +189,29 @@ def same_text(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture
+def only_rules(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Limits checks to the findings with these names: all of them take seconds, whatever the run."""
+    from tracewarehouse import findings
+
+    every = findings.rules
+
+    def limit(*names: str) -> None:
+        monkeypatch.setattr(
+            findings, "rules", lambda catalog: tuple(each for each in every(catalog) if each.name in names)
+        )
+
+    return limit
+
+
+@pytest.fixture
+def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports on a run lack most sections, which take seconds."""
+    from tracewarehouse.present.report import reports
+
+    monkeypatch.setattr(reports, "_SECTIONS", {})
 
 
 @pytest.fixture(autouse=True)

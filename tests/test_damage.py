@@ -350,7 +350,8 @@ def test_verify_reads_the_files_that_a_command_only_lists(root: Path) -> None:
     assert tw("export", "trace", "b", "-w", root, "--rank", "0", "--verify").code == 0
 
 
-def test_a_gate_does_not_pass_over_a_damaged_run(root: Path) -> None:
+def test_a_gate_does_not_pass_over_a_damaged_run(root: Path, only_rules: Callable[..., None]) -> None:
+    only_rules("low_gpu_use", "launch_bound")
     assert tw("check", "-w", root, "--fail-on", "info").code == 3
     version(root, 3).unlink()
     failed = tw("check", "-w", root, "--fail-on", "info")
@@ -370,7 +371,11 @@ FILES = {
         *(("table", how) for how in ("truncate", "append", "empty")), *(("version", how) for how in DAMAGE)
     ),
 )
-def test_commands_end_and_name_the_damaged_run(base: Path, root: Path, kind: str, how: str) -> None:
+@pytest.mark.usefixtures("short_pages")
+def test_commands_end_and_name_the_damaged_run(
+    base: Path, root: Path, kind: str, how: str, only_rules: Callable[..., None]
+) -> None:
+    only_rules("low_gpu_use", "launch_bound")
     DAMAGE[how](max((root / FILES[kind]).iterdir()))
     write(root.parent / "new", range(2), mark="n")
     by_command = {

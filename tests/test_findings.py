@@ -383,7 +383,8 @@ def test_findings_as_markdown_and_rows(wh: Warehouse, same_text: Callable[[str, 
     assert len(rows) == 3 and "waits for the data loader" in rows[1]
 
 
-def test_fail_on_a_severity(wh: Warehouse) -> None:
+def test_fail_on_a_severity(wh: Warehouse, only_rules: Callable[..., None]) -> None:
+    only_rules("input_bound", "low_gpu_use")
     assert command("check", "quiet", "-w", wh.root, "--fail-on", "info").code == 0
     failed = command("check", "data", "-w", wh.root, "--fail-on", "warning", "--json")
     envelope = json.loads(failed.out)

@@ -80,7 +80,8 @@ def test_a_result_is_an_html_table_in_notebooks(house: Warehouse) -> None:
     assert isinstance(result, Result)
 
 
-def test_findings_of_one_run_without_a_selection(house: Warehouse) -> None:
+def test_findings_of_one_run_without_a_selection(house: Warehouse, only_rules: Callable[..., None]) -> None:
+    only_rules("launch_bound", "low_gpu_use")
     one = house.check("b", passed=True)
     assert {row["run_id"] for row in one.rows()} <= {"b"}
     assert one.provenance.runs == ("b@v1",)

@@ -18,12 +18,19 @@ import pytest
 from cli_runner import environment, tw
 from conftest import ROOT, deep
 from object_store import BUCKET, forward, s3_server
+from tracewarehouse import findings
+from tracewarehouse.compare.history import record
+from tracewarehouse.present.report import reports
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDES = sorted((ROOT / "notebooks" / "guides").glob("*.md"))
 INSTALLS = "python3 -m venv "
 # Guides with many commands, or an object store: run by the deep tests, and by every release.
 LONG = {"past_one_machine", "across_ranks", "comparisons", "security"}
+# The summaries that `tw record` of the README records.
+RECORDED = ("step_summary", "temporal_breakdown")
+# The findings that its checks compute.
+FINDINGS = ("exposed_comm", "low_gpu_use", "slow_rank")
 # What only a shell understands; inside quotes it may also be SQL, which then runs in a shell.
 SHELL = re.compile(r"[|&;<>$`*?#~\\]")
 
@@ -48,7 +55,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outcomes(folder: Path) -> list[tuple[str, subprocess.CompletedProcess[str]]]:
     """Every line of the README but those that install, run in the folder in order."""
     # .ci/run runs those, and tests/cli/test_demo.py the demo
-    return [(line, run(line, folder)) for line in shell_lines() if not line.startswith(INSTALLS)]
+    with pytest.MonkeyPatch.context() as patch:
+        # The whole page, all findings and records of all summaries are tested elsewhere.
+        patch.setattr(reports, "_SECTIONS", {})
+        rules = findings.rules
+        patch.setattr(
+            findings, "rules", lambda catalog: tuple(each for each in rules(catalog) if each.name in FINDINGS)
+        )
+        every = record.recordable
+        patch.setattr(record, "recordable", lambda catalog, names: every(catalog, names or RECORDED))
+        return [(line, run(line, folder)) for line in shell_lines() if not line.startswith(INSTALLS)]
 
 
 def installed(folder: Path) -> Path:

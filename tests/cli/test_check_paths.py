@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,14 +21,21 @@ from pathlib import Path
 import pytest
 
 import tracewarehouse
-from cli_runner import TW, environment, process, tw
+from cli_runner import TW, environment, tw
 from conftest import ROOT
-from tracewarehouse import findings
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import cache
+from tracewarehouse.query import shell_file
 
 FIRST_STEPS = ROOT / "tests" / "data" / "first-steps"
 ONE = FIRST_STEPS / "rank0.json.gz"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _template() -> None:
+    """The template of `warehouse.duckdb` from the cache of all tests: the own caches have none."""
+    shell_file.template(Catalog.load())
 
 
 @pytest.fixture(autouse=True)
@@ -40,26 +48,45 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def one_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_rule(only_rules: Callable[..., None]) -> None:
     """Checks by one rule, to save time."""
-    every = findings.rules
-    monkeypatch.setattr(findings, "rules", lambda catalog: every(catalog)[:1])
+    only_rules("allocator_calls")
+
+
+# The rules that find something in the first steps, and those that a process checks by.
+FINDING = {"exposed_comm", "input_bound", "low_gpu_use", "slow_rank", "tensor_cores"}
+ONE_RULE = (
+    "from tracewarehouse import findings; rules = findings.rules; findings.rules = lambda _: rules(_)[:1]"
+)
+
+
+@pytest.fixture
+def few_rules(only_rules: Callable[..., None]) -> None:
+    """Checks only by rules that find something."""
+    only_rules(*FINDING)
 
 
 def entries(store: Path) -> set[str]:
     return {path.name for path in store.iterdir() if path.is_dir()}
 
 
+def one_rank(folder: Path) -> Path:
+    """A folder with rank 0 of the first steps."""
+    folder.mkdir(parents=True)
+    shutil.copy(ONE, folder)
+    return folder
+
+
 def with_other_content(folder: Path) -> Path:
-    """The first steps, with a longer first kernel."""
-    shutil.copytree(FIRST_STEPS, folder)
+    """Rank 0 of the first steps, with a longer first kernel."""
+    one_rank(folder)
     trace = json.loads(gzip.decompress(ONE.read_bytes()))
     next(event for event in trace["traceEvents"] if event.get("cat") == "kernel")["dur"] += 1
     (folder / ONE.name).write_bytes(gzip.compress(json.dumps(trace).encode()))
     return folder
 
 
-@pytest.mark.usefixtures("one_rule")
+@pytest.mark.usefixtures("few_rules", "short_pages")
 def test_the_same_content_is_ingested_once(store: Path, tmp_path: Path) -> None:
     first = tw("check", FIRST_STEPS)
     (key,) = entries(store)
@@ -69,10 +96,15 @@ def test_the_same_content_is_ingested_once(store: Path, tmp_path: Path) -> None:
     assert second.out == first.out
     assert f"ingested before into {store / key}" in second.err and entries(store) == {key}
     assert tw("report", f"{FIRST_STEPS}/").code == 0 and entries(store) == {key}
+    # The page has the same commands.
+    page = Path("first-steps.html").read_text()
+    copied = re.findall(r'data-copy="(tw [^"]*)"', page)
+    assert copied and all(command.endswith(f" -w {store / key}") for command in copied)
+    assert f'data-place=" -w {store / key}"' in page
     # Other names give another run, other content another entry.
     renamed = tw("check", shutil.copytree(FIRST_STEPS, tmp_path / "renamed"))
     assert "tw report renamed -w" in renamed.out and len(entries(store)) == 2
-    assert "ingested 4 files" in tw("check", with_other_content(tmp_path / "changed" / "first-steps")).err
+    assert "ingested 1 file " in tw("check", with_other_content(tmp_path / "changed" / "first-steps")).err
     assert len(entries(store)) == 3
 
 
@@ -98,8 +130,11 @@ def test_another_definition_or_policy_is_another_entry(
     assert len(set(filled)) == 4
 
 
-def test_the_answer_is_the_recording_three_findings_and_what_opens_them() -> None:
+def test_the_answer_is_the_recording_three_findings_and_what_opens_them(
+    request: pytest.FixtureRequest,
+) -> None:
     answer = tw("check", FIRST_STEPS)
+    request.getfixturevalue("few_rules")  # the others find nothing
     every = json.loads(tw("check", FIRST_STEPS, "--json").out)["result"]
     paragraphs = answer.out.split("\n\n")
     assert paragraphs[0] == "recording: sound"
@@ -111,6 +146,7 @@ def test_the_answer_is_the_recording_three_findings_and_what_opens_them() -> Non
     assert len(tw("check", FIRST_STEPS, "--all").out) > len(answer.out)
 
 
+@pytest.mark.usefixtures("few_rules", "short_pages")
 def test_printed_commands_run_as_they_are() -> None:
     printed = re.findall(r": (tw \w.*)", tw("check", FIRST_STEPS).out)
     by_verb = {command.split()[1]: command for command in printed}
@@ -121,33 +157,28 @@ def test_printed_commands_run_as_they_are() -> None:
         assert done.code == 0 and done.out, command
 
 
-def test_the_page_has_the_same_commands(store: Path) -> None:
-    assert tw("report", FIRST_STEPS).code == 0
-    page = Path("first-steps.html").read_text()
-    copied = re.findall(r'data-copy="(tw [^"]*)"', page)
-    (key,) = entries(store)
-    assert copied and all(command.endswith(f" -w {store / key}") for command in copied)
-    assert f'data-place=" -w {store / key}"' in page
-
-
 def test_two_paths_are_compared(tmp_path: Path) -> None:
-    changed = with_other_content(tmp_path / "fp8")
-    done = tw("diff", FIRST_STEPS, changed)
+    base, changed = one_rank(tmp_path / "first-steps"), with_other_content(tmp_path / "fp8")
+    done = tw("diff", base, changed)
     assert done.code == 0, done.err
     assert "\nbase first-steps\nhead fp8\n" in done.out
     (command,) = re.findall(r"^report: (tw .*)$", done.err, flags=re.MULTILINE)
     assert tw(*shlex.split(command)[1:]).code == 0
     # Folders of one name, and files of one folder that ingest would store as one run.
     other = shutil.copytree(changed, tmp_path / "x" / "first-steps")
-    assert "\nbase base-first-steps\nhead head-first-steps\n" in tw("diff", FIRST_STEPS, other).out
-    done = tw("diff", FIRST_STEPS / "rank0.json.gz", FIRST_STEPS / "rank1.json.gz")
-    assert "\nbase rank0\nhead rank1\n" in done.out
-    assert tw("report", FIRST_STEPS, changed).code == 0
+    for paths, names in (
+        ((base, other), ("base-first-steps", "head-first-steps")),
+        ((ONE, ONE.with_name("rank1.json.gz")), ("rank0", "rank1")),
+    ):
+        limits = tw("diff", *paths, "coverage").err
+        assert re.findall(r"quality: run (\S+): ranks_missing", limits) == list(names)
+    assert tw("report", base, changed).code == 0
 
 
+@pytest.mark.usefixtures("one_rule")
 def test_several_runs_are_one_page(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        shutil.copytree(FIRST_STEPS, tmp_path / "jobs" / name)
+        one_rank(tmp_path / "jobs" / name)
     assert tw("report", tmp_path / "jobs").code == 0 and Path("runs.html").is_file()
 
 
@@ -180,21 +211,18 @@ def test_runs_and_paths_are_distinguished(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "message", "hint"),
-    [
+@pytest.mark.usefixtures("one_rule")
+def test_what_is_neither_is_an_error_with_a_hint() -> None:
+    assert tw("ingest", FIRST_STEPS).code == 0
+    Path("empty").mkdir()
+    for name, message, hint in (
         ("no/such", "no/such: no such file, folder or run", "check the path"),
         ("warehouse", "warehouse is a warehouse, not traces", "select it with -w warehouse"),
         ("fist-steps", "unknown run: fist-steps", "did you mean first-steps?"),
         ("empty", "nothing was stored: 1 file refused", "traces end in"),
-    ],
-)
-@pytest.mark.usefixtures("one_rule")
-def test_what_is_neither_is_an_error_with_a_hint(name: str, message: str, hint: str) -> None:
-    assert tw("ingest", FIRST_STEPS).code == 0
-    Path("empty").mkdir()
-    done = tw("check", name)
-    assert done.code == 1 and f"tw: {message}" in done.errors and f"hint: {hint}" in done.err
+    ):
+        done = tw("check", name)
+        assert done.code == 1 and f"tw: {message}" in done.errors and f"hint: {hint}" in done.err
 
 
 @pytest.mark.usefixtures("one_rule")
@@ -205,25 +233,28 @@ def test_what_ingest_refused_is_said_each_time(tmp_path: Path) -> None:
     assert said[0] and said[0] == said[1]
 
 
-@pytest.mark.parametrize("loss", ["file", "part", "note"])
 @pytest.mark.usefixtures("one_rule")
-def test_a_torn_entry_is_made_again(store: Path, loss: str) -> None:
+def test_a_torn_entry_is_made_again(store: Path) -> None:
     whole = tw("check", FIRST_STEPS)
     (key,) = entries(store)
-    file = next((store / key / "data" / "kernels").rglob("*.parquet"))
-    if loss == "file":
-        file.unlink()
-    elif loss == "part":
-        file.write_bytes(file.read_bytes()[:100])
-    else:
-        os.truncate(store / f"{key}.lock", 10)
-    again = tw("check", FIRST_STEPS)
-    assert again.out == whole.out and "ingested 4 files" in again.err
+    for loss in ("file", "part", "note"):
+        file = next((store / key / "data" / "kernels").rglob("*.parquet"))
+        if loss == "file":
+            file.unlink()
+        elif loss == "part":
+            file.write_bytes(file.read_bytes()[:100])
+        else:
+            os.truncate(store / f"{key}.lock", 10)
+        again = tw("check", FIRST_STEPS)
+        assert again.out == whole.out and "ingested 4 files" in again.err, loss
+        assert "ingested before" in tw("check", FIRST_STEPS).err
 
 
 def started(*args: str | Path) -> subprocess.Popen[str]:
+    """Runs `tw` as a process that checks by one rule."""
+    *python, main = TW
     return subprocess.Popen(
-        [*TW, *map(str, args)],
+        [*python, f"{ONE_RULE}; {main}", *map(str, args)],
         env=environment({"TW_CACHE": os.environ["TW_CACHE"]}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -296,21 +327,24 @@ def test_the_cache_is_bounded_but_entries_in_use_stay(
     assert entries(store) == {folders[0].name, newest.name}
 
 
+@pytest.mark.usefixtures("one_rule", "short_pages")
 def test_without_a_writable_cache_a_temporary_folder_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    env = {"TW_CACHE": str(tmp_path / "file"), "TMPDIR": str(tmp_path)}
-    done = process("check", ONE, "--brief", env=env)
+    monkeypatch.setenv("TW_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    done = tw("check", ONE, "--brief")
     fallback = tmp_path / f"tracewarehouse-{os.getuid()}"
     assert done.code == 0 and f"using {fallback}; TW_CACHE names another folder" in done.err
     (command,) = re.findall(r"report: (tw .*)", done.out)
-    assert process(*shlex.split(command)[1:], cwd=tmp_path, env=env).code == 0
+    assert tw(*shlex.split(command)[1:]).code == 0
     shutil.rmtree(fallback)
     fallback.symlink_to(tmp_path / "work")
-    assert "is of another user" in process("check", ONE, env=env).err
+    assert "is of another user" in tw("check", ONE).err
 
 
+@pytest.mark.usefixtures("few_rules")
 def test_the_verdict_is_what_check_says_first() -> None:
     lines = tracewarehouse.verdict(FIRST_STEPS).splitlines()
     checked = tw("check", FIRST_STEPS).out

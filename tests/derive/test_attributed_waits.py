@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,12 @@ def wh(stored: Path, tmp_path: Path) -> Warehouse:
     return tw.open(shutil.copytree(stored, tmp_path / "warehouse"))
 
 
+@pytest.fixture
+def few_rules(only_rules: Callable[..., None]) -> None:
+    """Checks only by the rule of late ranks, by that of their cause, and by one that all ranks have."""
+    only_rules("slow_rank", "input_bound", "exposed_comm")
+
+
 def version(wh: Warehouse) -> int:
     """The number of the newest version of the run, as another process sees it."""
     (run,) = tw.open(wh.root).select("job").selected()
@@ -57,6 +64,7 @@ def of_cause(wh: Warehouse, run: str = "job", **options: Any) -> dict[tuple[str,
     return {(row["rule"], row["rank"]): row for row in severe if row["rule"] != "exposed_comm"}
 
 
+@pytest.mark.usefixtures("few_rules")
 def test_the_first_check_attributes_the_waits_and_the_next_reads_them(wh: Warehouse) -> None:
     first = wh.check("job")
     assert version(wh) == 2 and [str(run) for run in first.provenance.runs] == ["job@v2"]
@@ -67,6 +75,7 @@ def test_the_first_check_attributes_the_waits_and_the_next_reads_them(wh: Wareho
     assert tw.open(wh.root).check("job@v1").rows() == first.rows() and version(wh) == 2
 
 
+@pytest.mark.usefixtures("few_rules", "short_pages")
 def test_a_report_attributes_the_waits_too(wh: Warehouse) -> None:
     assert f"Rank {LATE} is late" in "".join(wh.report("job").html())
     assert version(wh) == 2
@@ -85,6 +94,7 @@ def test_the_cause_is_part_of_the_finding(wh: Warehouse) -> None:
     assert "".join(wh.export_trace("job", LATE, around="input_bound"))
 
 
+@pytest.mark.usefixtures("few_rules", "short_pages")
 def test_a_warehouse_that_cannot_be_written_has_the_same_findings(
     wh: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +111,7 @@ def test_a_warehouse_that_cannot_be_written_has_the_same_findings(
     assert held.rows() == tw.open(wh.root).check("job").rows() and version(wh) == 2
 
 
+@pytest.mark.usefixtures("few_rules")
 def test_a_rank_that_comes_later_or_is_replaced_is_attributed_again(
     traces: list[Path], stored: Path, tmp_path: Path
 ) -> None:
@@ -122,6 +133,7 @@ def test_a_rank_that_comes_later_or_is_replaced_is_attributed_again(
     } == {True}
 
 
+@pytest.mark.usefixtures("few_rules")
 def test_parts_of_a_run_and_single_ranks_pay_nothing(
     traces: list[Path], wh: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from string import Template
 from xml.etree import ElementTree
@@ -18,6 +19,7 @@ import cli_runner
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT, deep, with_deep
+from tracewarehouse.compare.diff.change import Change
 from tracewarehouse.compare.diff.levels import OWN_WORK
 from tracewarehouse.compare.stats.baseline import MIN_EARLIER
 from tracewarehouse.errors import ParamError
@@ -56,6 +58,12 @@ def wh(house: Path) -> Warehouse:
     return tw.open(house)
 
 
+@cache
+def changes(wh: Warehouse, base: str, head: str) -> Change:
+    """The comparison with default options, computed once: several tests look at it."""
+    return wh.diff(base, head).changes()
+
+
 @pytest.mark.parametrize(
     ("head", "first"),
     [
@@ -68,7 +76,7 @@ def wh(house: Path) -> Warehouse:
     ],
 )
 def test_other_machines_are_compared_with_a_warning(wh: Warehouse, head: str, first: str) -> None:
-    change = wh.diff("base", head).changes()
+    change = changes(wh, "base", head)
     assert change.differences[0].message == first and change.differences[0].is_warning
     assert f"\nwarning: {first}\n" in change_text(change, (), 5, None)
 
@@ -78,8 +86,13 @@ def test_commands_of_the_page_run_as_printed(house: Path, tmp_path: Path, head: 
     page = tmp_path / "page.html"
     assert cli_runner.tw("report", "base", head, "-o", page, "-w", house).code == 0
     copied = set(re.findall(r'data-copy="(tw [^"]*)"', page.read_text()))
-    assert f"tw diff base {head}" in copied
-    for command in copied:
+    whole = f"tw diff base {head}"
+    assert whole in copied
+    # The commands of the levels are one, which computes the comparison once.
+    levels = {command.removeprefix(whole) for command in copied if command.startswith(f"{whole} --level ")}
+    assert len(levels) > 4
+    others = {command for command in copied if command.removeprefix(whole) not in levels}
+    for command in (whole + "".join(sorted(levels)), *others):
         done = cli_runner.tw(*shlex.split(command)[1:], "-w", house)
         assert done.code == 0, (command, done.err)
 
@@ -93,14 +106,12 @@ def test_commands_of_the_page_run_as_printed(house: Path, tmp_path: Path, head: 
     ],
 )
 def test_other_configuration_differences_are_reported(wh: Warehouse, head: str, message: str) -> None:
-    change = wh.diff("base", head).changes()
+    change = changes(wh, "base", head)
     assert any(each.message.startswith(message) and not each.is_warning for each in change.differences)
 
 
 def test_the_note_on_shapes_has_the_flop_of_a_step(wh: Warehouse) -> None:
-    (note,) = [
-        each.message for each in wh.diff("base", "batch").changes().differences if each.what == "shapes"
-    ]
+    (note,) = [each.message for each in changes(wh, "base", "batch").differences if each.what == "shapes"]
     assert note.endswith("; FLOP per step × 2")
 
 
@@ -185,7 +196,7 @@ def test_lines_of_a_narrow_terminal_wrap_and_the_reasons_of_gates_are_whole(wh: 
 
 
 def test_a_slower_kernel_is_the_first_row_of_a_breakdown_that_sums_to_the_change(wh: Warehouse) -> None:
-    change = wh.diff("base", "slow").changes()
+    change = changes(wh, "base", "slow")
     assert (change.verdict.word, change.verdict.sample) == ("slower", "step")
     assert re.fullmatch(
         r"median step [\d.]+ → [\d.]+ ms, \+[\d.]+ % \[[\d.]+, [\d.]+\], mean \+[\d.]+ %:"
@@ -233,7 +244,7 @@ def test_ranks_of_different_layouts_are_paired_by_role(wh: Warehouse) -> None:
 
 
 def test_with_too_few_steps_windows_are_compared_without_a_verdict(wh: Warehouse) -> None:
-    change = wh.diff("base", "batch").changes()
+    change = changes(wh, "base", "batch")
     assert change.breakdown is not None and change.breakdown.per == "window"
     assert (change.verdict.word, change.verdict.reason) == ("inconclusive", "one sample per side")
     with pytest.raises(ParamError, match="unknown per 'weeks'"):
@@ -325,7 +336,7 @@ def test_a_comment_for_github_fits_and_is_the_job_summary(
     assert done.code == 3
     assert done.out.startswith("## ❌ tw diff: a gate failed\n\n### median step ")
     assert summary.read_text() == done.out
-    change = wh.diff("base", "slow").changes()
+    change = changes(wh, "base", "slow")
     long = replace(change, base=tuple(f"{'x' * 30_000}-{at}" for at in range(3)))
     for levels in ((), ("breakdown", "kernels")):
         text = github_comment(long, levels, 10)

@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,11 @@ from tracewarehouse.errors import WorkerMismatch
 from tracewarehouse.ingest import build
 from tracewarehouse.warehouse import Warehouse
 
-pytestmark = [pytest.mark.deep, pytest.mark.filterwarnings("ignore::ResourceWarning")]
-pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs ray"),
+]
 SPREAD = ("temporal_breakdown", "kernel_summary", "tensor_cores", "stragglers", "slow_collectives", "quality")
 
 

@@ -129,7 +129,8 @@ def test_constants_on_run(wh: Warehouse, sql: str) -> None:
     assert found(wh, sql).runs == PRUNED.get(sql)
 
 
-@pytest.mark.parametrize("sql", [*PRUNED, WHOLE[0], *deep(*WHOLE[1:])])
+# Every second answer by default: which constants are found is tested for each.
+@pytest.mark.parametrize("sql", [*list(PRUNED)[::2], WHOLE[0], *deep(*list(PRUNED)[1::2], *WHOLE[1:])])
 def test_answers_are_the_same(wh: Warehouse, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not sql.startswith("EXPLAIN") and "ASOF" not in sql:  # DuckDB chooses among equal times as it likes
         assert answer(wh, sql) == unpruned(wh, sql, monkeypatch)

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import special, stats
-from scipy.stats import false_discovery_control
+import scipy
 
 from tracewarehouse.compare.stats.many_series import (
     adjusted,
@@ -28,21 +27,21 @@ def table(seed: int, count: int, units: int, own: float = 0.02, run: float = 0.0
 
 def test_inverse_trigamma() -> None:
     for x in (1e-4, 0.01, 0.5, 3.0, 1e4):
-        assert inverse_trigamma(float(special.polygamma(1, x))) == pytest.approx(x, rel=1e-6)
+        assert inverse_trigamma(float(scipy.special.polygamma(1, x))) == pytest.approx(x, rel=1e-6)
 
 
 @pytest.mark.parametrize(("own", "prior"), [(4, 3.0), (8, 10.0), (2, 40.0)])
 def test_the_prior_is_recovered(own: int, prior: float) -> None:
     """Observed variances follow s0² F(own, prior); here its quantiles, so the test is deterministic."""
     quantiles = (np.arange(20_000) + 0.5) / 20_000
-    center, found = variance_prior(0.3 * stats.f.ppf(quantiles, own, prior), own)
+    center, found = variance_prior(0.3 * scipy.stats.f.ppf(quantiles, own, prior), own)
     assert center == pytest.approx(0.3, rel=0.01)
     assert found == pytest.approx(prior, rel=0.05)
 
 
 def test_variances_that_scatter_by_chance_only_have_one_value() -> None:
     quantiles = (np.arange(2_000) + 0.5) / 2_000
-    center, found = variance_prior(stats.chi2.ppf(quantiles, 8) / 8, 6)
+    center, found = variance_prior(scipy.stats.chi2.ppf(quantiles, 8) / 8, 6)
     assert math.isinf(found)
     assert center > 0
 
@@ -73,7 +72,7 @@ def test_mean_squared_correlation_matches_numpy() -> None:
 def test_few_rows_are_plain_welch_on_logs() -> None:
     left, right = table(1, 3, 5), 1.02 * table(2, 3, 6)
     for row, found in enumerate(row_tests(left, right, [0.3] * 3)):
-        known = stats.ttest_ind(np.log(right[row]), np.log(left[row]), equal_var=False)
+        known = scipy.stats.ttest_ind(np.log(right[row]), np.log(left[row]), equal_var=False)
         interval = known.confidence_interval(0.95)
         assert found.p == pytest.approx(known.pvalue)
         assert found.low == pytest.approx(math.expm1(interval.low))
@@ -132,7 +131,7 @@ def test_a_new_row_in_three_runs_may_be_chance() -> None:
 
 def test_a_row_absent_from_some_samples_is_tested_on_its_values() -> None:
     left, right = [0.0, 2, 0, 3, 1], [4.0, 0, 6, 7, 5]
-    found, known = row_tests([left], [right], [0.1])[0], stats.ttest_ind(right, left, equal_var=False)
+    found, known = row_tests([left], [right], [0.1])[0], scipy.stats.ttest_ind(right, left, equal_var=False)
     assert found.p == pytest.approx(known.pvalue)
     assert found.low == pytest.approx(known.confidence_interval(0.95).low / np.mean(left))
     assert found.change == pytest.approx(np.mean(right) / np.mean(left) - 1)
@@ -163,7 +162,7 @@ def test_no_rows() -> None:
 def test_adjusted_p_equals_that_of_scipy(seed: int) -> None:
     p = np.random.default_rng(seed).random(20 * seed + 1) ** 3
     p[: seed * 2] = p[0]  # ties
-    assert adjusted(list(p)) == pytest.approx(list(false_discovery_control(p)), rel=1e-12)
+    assert adjusted(list(p)) == pytest.approx(list(scipy.stats.false_discovery_control(p)), rel=1e-12)
 
 
 def test_no_p_is_adjusted_to_none() -> None:

@@ -9,8 +9,8 @@ from statistics import fmean, median
 
 import numpy as np
 import pytest
+import scipy
 from msgspec.structs import replace
-from scipy import stats
 
 from tracewarehouse.compare.stats.two_sample import (
     mann_whitney,
@@ -34,7 +34,7 @@ def test_ranks_agree_with_scipy(base: int, head: int, by: float) -> None:
     left, right = draw(base * head, base, head, by)
     method = "exact" if base * head < 2_500 else "asymptotic"
     found = mann_whitney(left, right, 0.05)
-    assert found.p == pytest.approx(stats.mannwhitneyu(left, right, method=method).pvalue)
+    assert found.p == pytest.approx(scipy.stats.mannwhitneyu(left, right, method=method).pvalue)
     assert found.estimate == pytest.approx(median(b - a for a in left for b in right))
     assert (found.p > 0.05) == (found.low <= 0 <= found.high)
 
@@ -54,7 +54,7 @@ def test_the_interval_of_ranks_is_the_set_of_shifts_that_the_test_accepts() -> N
     found = mann_whitney(left, right, 0.05)
     for by in (b - a for a in left for b in right):
         for aside in (by - 1e-9, by + 1e-9):
-            p = stats.mannwhitneyu(left, [value - aside for value in right], method="exact").pvalue
+            p = scipy.stats.mannwhitneyu(left, [value - aside for value in right], method="exact").pvalue
             assert (p > 0.05) == (found.low < aside < found.high)
 
 
@@ -71,7 +71,7 @@ def test_ties_cause_no_false_alarm() -> None:
 
 def test_student_agrees_with_scipy() -> None:
     left, right = draw(1, 3, 4, 2.0)
-    found, known = student_t(left, right, 0.1), stats.ttest_ind(right, left)
+    found, known = student_t(left, right, 0.1), scipy.stats.ttest_ind(right, left)
     interval = known.confidence_interval(0.9)
     assert found.p == pytest.approx(known.pvalue)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
@@ -81,8 +81,8 @@ def test_student_accepts_one_value_against_several() -> None:
     """Crawford and Howell (1998): a single case against a sample."""
     left = [1.0, 2.0, 4.0, 3.0]
     found = student_t([9.0], left, 0.05)
-    t = (fmean(left) - 9) / (stats.tstd(left) * math.sqrt(5 / 4))
-    assert found.p == pytest.approx(2 * stats.t.sf(-t, 3))
+    t = (fmean(left) - 9) / (scipy.stats.tstd(left) * math.sqrt(5 / 4))
+    assert found.p == pytest.approx(2 * scipy.stats.t.sf(-t, 3))
 
 
 def test_few_values_use_student_and_more_a_permutation_test() -> None:
@@ -96,7 +96,7 @@ def test_few_values_use_student_and_more_a_permutation_test() -> None:
 def by_definition(left: list[float], right: list[float]) -> float:
     """p of the better of means and ranks, from all splits one by one."""
     values = np.array([*left, *right])
-    ranks, size = stats.rankdata(values), len(values)
+    ranks, size = scipy.stats.rankdata(values), len(values)
     places = [list(head) for head in combinations(range(size), len(right))]
     extents = [
         [round(abs(each[head].sum() - len(head) * each.mean()), 9) for head in places]
@@ -166,7 +166,7 @@ def test_blocks_grow_with_the_correlation_of_adjacent_steps() -> None:
 
 def test_lag1_autocorrelation_uses_ranks() -> None:
     values = [3.0, 900.0, 5.0, 5.0, 1.0, 7.0]
-    ranks = stats.rankdata(values) - 3.5
+    ranks = scipy.stats.rankdata(values) - 3.5
     assert lag1_autocorrelation(values) == pytest.approx(float(ranks[1:] @ ranks[:-1] / (ranks @ ranks)))
 
 
@@ -174,9 +174,9 @@ def test_runs_needed_are_those_of_the_noncentral_t() -> None:
     for ratio in (0.01, 0.2, 0.35, 0.5, 1.0, 2.0, 4.0):
 
         def power(count: int, ratio: float = ratio) -> float:
-            free, edge = 2 * count - 2, stats.t.ppf(0.975, 2 * count - 2)
+            free, edge = 2 * count - 2, scipy.stats.t.ppf(0.975, 2 * count - 2)
             center = math.sqrt(count / 2) / ratio
-            return float(stats.nct.sf(edge, free, center) + stats.nct.cdf(-edge, free, center))
+            return float(scipy.stats.nct.sf(edge, free, center) + scipy.stats.nct.cdf(-edge, free, center))
 
         exact = next(count for count in range(2, 500) if power(count) >= 0.8)
         assert runs_needed(ratio, 1.0) == runs_needed(ratio, -1.0) == exact
