@@ -163,7 +163,7 @@ def draw(folder: Path) -> Path:
     if folder.exists():
         return folder
     odd = Path(__file__).with_name("odd.sketch").read_text(encoding="utf-8")
-    sketch.write(odd + random_traces.analyze("random", 7, RANDOM_RANKS), folder)
+    sketch.write(odd + random_traces.run("random", 7, RANDOM_RANKS), folder)
     for name, settings in SIMULATED.items():
         made = tw.simulate(folder / name, seed=3, **{**SMALL, **settings})
         made.truth.unlink()

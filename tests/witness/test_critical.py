@@ -32,7 +32,7 @@ def drawn(
 ) -> tuple[Warehouse, Graphs]:
     """A warehouse with all steps derived, and the graph of each step by brute force."""
     folder = tmp_path_factory.mktemp("critical")
-    paths = sketch.write(random_critical.analyze("random", *request.param), folder)
+    paths = sketch.write(random_critical.run("random", *request.param), folder)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "random", run="random")
     graphs: Graphs = {}

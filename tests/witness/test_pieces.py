@@ -21,7 +21,7 @@ SEEDS = [24, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 19, 29
 
 def run(seed: int) -> str:
     """A random run in which threads also wait for data, for streams and in copies."""
-    lines = [random_traces.analyze("random", seed, RANKS)]
+    lines = [random_traces.run("random", seed, RANKS)]
     for rank in range(RANKS):
         dice = Random(f"{seed}/{rank}/waits")
         if f"random {rank} step " not in lines[0]:  # else the waits for data would be steps
