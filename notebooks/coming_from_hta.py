@@ -146,7 +146,7 @@ print(f"{target.name}: {target.stat().st_size // 1024} KiB")
 #
 # `from tracewarehouse.hta import TraceAnalysis` provides HTA's methods, arguments, columns and units,
 # computed by tracewarehouse (`pip install 'tracewarehouse[hta]'`): only the import changes. Its docstring
-# lists all differences with their reasons; `tests/witness/HTA.md` compares the numbers of both.
+# lists all differences with their reasons; `tests/properties/witness/HTA.md` compares the numbers of both.
 
 # %%
 folder.cleanup()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import getpass
+import json
 import os
 import shutil
 import signal
@@ -19,86 +20,11 @@ pytest_plugins = ["golden_plugin", "object_store_plugin"]
 
 ROOT = Path(__file__).parent.parent
 
-# Each file runs in one worker. These have few long tests: if one started last, all others would wait for it.
-LONG = {
-    f"tests/{path}"
-    for path in (
-        "cli/test_check_paths.py",
-        "cli/test_cli_results.py",
-        "cli/test_cli_storage.py",
-        "cli/test_demo.py",
-        "cli/test_gate_init.py",
-        "cli/test_secrets_command.py",
-        "derive/test_attributed_waits.py",
-        "derive/test_wait_attribution.py",
-        "derive/test_critical_truth.py",
-        "derive/test_derive.py",
-        "derive/test_graphs_real.py",
-        "derive/test_what_if.py",
-        "devtools/test_dev_new.py",
-        "diff/test_changes.py",
-        "diff/test_diff_waits.py",
-        "diff/test_gate_commands.py",
-        "export/test_export.py",
-        "export/test_export_parts.py",
-        "formats/flight_recorder/test_flight_records.py",
-        "formats/memory_snapshot/test_snapshot_files.py",
-        "formats/nsys/test_nsys_round_trip.py",
-        "formats/nsys/test_nsys_tables.py",
-        "golden/analyses/comms",
-        "golden/analyses/findings",
-        "golden/analyses/memory",
-        "golden/analyses/steps",
-        "golden/derived",
-        "golden/tables",
-        "golden/views",
-        "history/test_history.py",
-        "history/test_record.py",
-        "hta/test_hta_facade.py",
-        "ingest/test_ingest_faults.py",
-        "ingest/test_secrets_stored.py",
-        "ingest/test_sources_in_store.py",
-        "ingest/test_upload.py",
-        "ingest/test_waiting.py",
-        "laws/test_data_laws.py",
-        "query/test_answers.py",
-        "query/test_groups_of_ranks.py",
-        "query/test_pruning.py",
-        "query/test_shell_file.py",
-        "report/test_report.py",
-        "report/test_report_host.py",
-        "runs/test_committed_files.py",
-        "runs/test_old_runs.py",
-        "runs/test_tables_added_later.py",
-        "simulation/test_simulate.py",
-        "stats/test_study.py",
-        "storage/test_compact.py",
-        "storage/test_kills.py",
-        "storage/test_remote.py",
-        "storage/test_run_index.py",
-        "storage/test_web.py",
-        "test_damage.py",
-        "test_finding_advice.py",
-        "test_finding_truth.py",
-        "test_findings.py",
-        "test_house.py",
-        "test_invariants.py",
-        "test_matrix.py",
-        "test_notebooks.py",
-        "test_readme.py",
-        "test_release_warehouses.py",
-        "test_temp_folders.py",
-        "test_wheel.py",
-        "views/test_stragglers.py",
-        "witness/test_collectives.py",
-        "witness/test_critical.py",
-        "witness/test_memory.py",
-        "witness/test_outdated_wait_attribution.py",
-    )
-}
-
 # A cache folder for all workers and their processes, separate from the user's.
-os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"tw-tests-{getpass.getuser()}"))
+CACHE = Path(tempfile.gettempdir(), f"tw-tests-{getpass.getuser()}")
+os.environ["XDG_CACHE_HOME"] = str(CACHE)
+# Seconds of each file of tests in earlier runs: a run writes them, the next one starts with the longest.
+DURATIONS = CACHE / "durations.json"
 # The tests start many interpreters, which would compile every module again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -164,11 +90,33 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, then those with the most tests."""
+    """Files in the order of their duration, then of their number of tests, the longest first.
+
+    Each file runs in one worker: if a long one started last, all others would wait for it.
+    """
     files = [item.nodeid.partition("::")[0] for item in items]
-    sizes = Counter(files)
-    order = sorted(range(len(items)), key=lambda at: (files[at] not in LONG, -sizes[files[at]], files[at]))
+    sizes, known = Counter(files), _durations()
+    order = sorted(range(len(items)), key=lambda at: (-known.get(files[at], 0), -sizes[files[at]], files[at]))
     items[:] = [items[at] for at in order]
+
+
+def _durations() -> dict[str, float]:
+    return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+
+
+TAKEN: Counter[str] = Counter()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Adds the duration of a phase to that of its file."""
+    TAKEN[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The process that started the workers writes the durations."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and TAKEN:
+        CACHE.mkdir(exist_ok=True)
+        DURATIONS.write_text(json.dumps({**_durations(), **TAKEN}))
 
 
 @pytest.fixture
@@ -179,10 +127,10 @@ def sql(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def same_text(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compares a text with a file under `tests/golden`; --update-golden rewrites the file."""
+    """Compares a text with a file under `tests/goldens`; --update-golden rewrites the file."""
 
     def compare(name: str, text: str) -> None:
-        path = ROOT / "tests" / "golden" / name
+        path = ROOT / "tests" / "goldens" / name
         if request.config.getoption("--update-golden", default=False):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

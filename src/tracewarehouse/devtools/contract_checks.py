@@ -169,13 +169,13 @@ class LockedGolden(Struct, frozen=True):
 
 
 def current(catalog: Catalog, root: Path) -> dict[str, LockedGolden]:
-    """Golden file in `tests/golden/tables` → its state, for all tables with a definition."""
+    """Golden file in `tests/goldens/tables` → its state, for all tables with a definition."""
     found = {}
     for contract in catalog.all("table"):
         if contract.definition is None:
             continue
         stem = f"{contract.name}.v{contract.version}"
-        for path in sorted((root / "tests" / "golden" / "tables").glob(f"{stem}.*golden")):
+        for path in sorted((root / "tests" / "goldens" / "tables").glob(f"{stem}.*golden")):
             given, rows = _parts(path.read_text(encoding="utf-8"))
             found[path.name] = LockedGolden(contract.definition, _hash(given), _hash(rows))
     return found
@@ -197,7 +197,7 @@ def check_definitions(catalog: Catalog, root: Path) -> Iterator[Violation]:
     """Golden rows that changed without a new definition, and missing or obsolete lines."""
     known, now = read(catalog.folder), current(catalog, root)
     for name, new in now.items():
-        location = f"tests/golden/tables/{name}"
+        location = f"tests/goldens/tables/{name}"
         if name in known and _has_changed_rows(known[name], new):
             remedy = (
                 "raise `definition` or add a version; if the locked rows were never released,"

@@ -327,7 +327,7 @@ def _stale(catalog: Catalog, root: Path) -> Iterator[Violation]:
 
 
 def golden_stem(contract: Contract) -> str:
-    """The path of the contract's golden files in `tests/golden`, without their suffix."""
+    """The path of the contract's golden files in `tests/goldens`, without their suffix."""
     return contract.source.removeprefix("sql/").removesuffix(".sql")
 
 
@@ -337,11 +337,11 @@ def needs_golden(contract: Contract) -> bool:
 
 
 def _missing_goldens(catalog: Catalog, root: Path) -> Iterator[Violation]:
-    folder = root / "tests" / "golden"
+    folder = root / "tests" / "goldens"
     for contract in sorted(catalog.contracts.values(), key=lambda c: c.source):
         stem = folder / golden_stem(contract)
         if needs_golden(contract) and not list(stem.parent.glob(f"{stem.name}.*golden")):
-            location = f"tests/golden/{golden_stem(contract)}.golden"
+            location = f"tests/goldens/{golden_stem(contract)}.golden"
             yield Violation(
                 location, f"no golden file for {contract.ref}", "write a trace and its expected rows"
             )

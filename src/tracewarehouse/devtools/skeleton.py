@@ -20,7 +20,7 @@ TODO = "TODO"
 # Analyses of this group are finding rules.
 _RULES = "findings"
 # Tests of all contracts; those of one are selected by its name.
-_TESTS = ("tests/laws", "tests/query/test_answers.py", "tests/query/test_plans.py")
+_TESTS = ("tests/properties/laws", "tests/unit/query/test_answers.py", "tests/unit/query/test_plans.py")
 _CONTRACT = """-- /// tw
 -- kind     = "analysis"
 -- name     = "{name}"
@@ -47,7 +47,7 @@ SELECT
 FROM {table}
 GROUP BY run_id, rank
 """
-_GOLDEN = """# TODO: what the trace contains (lines: tests/sketch.py), and why these rows are expected.
+_GOLDEN = """# TODO: what the trace contains (lines: tests/support/sketch.py), and why these rows are expected.
 trace
   a 0 gpu s7 gemm 0 40
   a 0 gpu s7 gemm 100 10
@@ -146,7 +146,7 @@ def new(root: Path, name: str, group: str) -> list[Path]:
         root / "sql" / "analyses" / group / f"{name}.v1.sql": contract.format(
             name=name, table=kernels.name, ref=f"{kernels.name}@{kernels.compatible_since}"
         ),
-        root / "tests" / "golden" / "analyses" / group / f"{name}.v1.golden": golden,
+        root / "tests" / "goldens" / "analyses" / group / f"{name}.v1.golden": golden,
     }
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,12 +163,12 @@ def check_contract(root: Path, name: str) -> list[Violation]:
     if errors:
         return check_checkout(root)
     contract = catalog.get(name)
-    own = (contract.source, f"tests/golden/{golden_stem(contract)}.")
+    own = (contract.source, f"tests/goldens/{golden_stem(contract)}.")
     others = {each.source for each in catalog.contracts.values()} - {contract.source}
     violations = []
     for violation in check_checkout(root):
         source, _, _ = violation.location.partition(":")
-        is_of_another = source in others or source.startswith("tests/golden/")
+        is_of_another = source in others or source.startswith("tests/goldens/")
         if not is_of_another or violation.location.startswith(own):
             violations.append(violation)
     for path in (root / contract.source, *_goldens(root, contract)):
@@ -180,7 +180,7 @@ def check_contract(root: Path, name: str) -> list[Violation]:
 
 
 def _goldens(root: Path, contract: Contract) -> list[Path]:
-    stem = root / "tests" / "golden" / golden_stem(contract)
+    stem = root / "tests" / "goldens" / golden_stem(contract)
     return sorted(stem.parent.glob(f"{stem.name}.*golden"))
 
 

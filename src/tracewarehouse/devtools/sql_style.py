@@ -230,12 +230,12 @@ CHECKED: Final = (
     ".github/CONTRIBUTING.md",
     "tests/**/*.py",
     "tests/**/*.md",
-    "tests/golden/**/*.golden",
+    "tests/goldens/**/*.golden",
 )
 # Files that are not checked: this list and its tests.
 NOT_CHECKED: Final = (
     "src/tracewarehouse/devtools/sql_style.py",
-    "tests/devtools/test_wording.py",
+    "tests/unit/devtools/test_wording.py",
 )
 
 # A word, as a regular expression → what to write instead. An underscore is the end of a word.

@@ -14,7 +14,7 @@ the noise would be a change.
 
 Each remaining change is placed where the kernel costs of the segments beside it are least; the uncertainty of
 the position follows Bai (1997). A series that a straight line explains better has a trend instead. The
-constants are measured: see tests/stats/POWER.md.
+constants are measured: see tests/unit/compare/stats/POWER.md.
 
 The module needs numpy throughout: import it where it is used.
 """

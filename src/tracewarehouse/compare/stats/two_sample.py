@@ -3,7 +3,7 @@
 The test is selected by sample size. From 5 + 5 values on it is a permutation test of the better of means and
 ranks, above 20 + 20 of ranks alone: one value that is far off neither hides a change nor looks like one.
 Below that, the smallest p that permutations can reach is coarse, and Student's t has more power: see
-tests/stats/POWER.md.
+tests/unit/compare/stats/POWER.md.
 
 Means have more power for normal values, ranks for values with outliers. The permutation test computes both
 statistics for every split of all values into two sides of the given sizes; each split gets, for each
