@@ -17,7 +17,7 @@ _WIDTH = 100
 class Analyses(Generic[T_co]):
     """One method per analysis, in its newest version; `analyze` takes any name and version.
 
-    `help(warehouse.kernel_summary)` describes its columns and parameters.
+    `help(wh.kernel_summary)` describes its parameters and columns.
     """
 
     catalog: Catalog
@@ -57,17 +57,18 @@ def _method(analyses: Analyses[T_co], contract: Contract) -> Callable[..., T_co]
 
 
 def docstring(contract: Contract) -> Iterator[str]:
-    """The lines that describe an analysis: its summary, columns and parameters."""
+    """The lines that describe an analysis: its summary, parameters and columns, and an example."""
     yield from wrap(contract.summary, _WIDTH)
     if contract.deprecated:
         yield from ("", *wrap(f"Deprecated: {contract.deprecated}", _WIDTH))
-    yield from ("", "Columns:")
-    for column in contract.columns:
-        yield from _item(f"{column.name} ({_type_of(column)}): {column.doc}")
     if contract.params:
-        yield from ("", "Parameters:")
+        yield from ("", "Args:")
     for param in contract.params:
         yield from _item(f"{param.name}: {param.doc}")
+    yield from ("", "Returns:")
+    for column in contract.columns:
+        yield from _item(f"{column.name} ({_type_of(column)}): {column.doc}")
+    yield from ("", "Example:", f"    >>> wh.{contract.name}().polars()")
 
 
 def _item(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from tracewarehouse.contracts.catalog import Catalog
 T_co = TypeVar("T_co", covariant=True)
 
 class Analyses(Generic[T_co]):
-    """One method per analysis, in its newest version; `run` takes any name and version."""
+    """One method per analysis, in its newest version; `analyze` takes any name and version."""
 
     catalog: Catalog
 
