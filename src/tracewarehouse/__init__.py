@@ -44,8 +44,16 @@ _HOMES = {
 def open(path: str | PathLike[str], *, storage_options: Mapping[str, object] | None = None) -> Warehouse:
     """Opens the warehouse in a folder or at a URL (`s3://`, `gs://`, `az://`); the first `ingest` creates it.
 
-    Credentials of a URL come from the environment; `storage_options` are other options of obstore, such as
-    `{"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}`.
+    Args:
+        storage_options: Options of obstore for a URL, such as `{"endpoint": "http://127.0.0.1:9000"}`.
+            Credentials come from the environment.
+
+    Raises:
+        ParamError: There are `storage_options` for a folder.
+        WarehouseError: The URL is not supported.
+
+    Example:
+        >>> wh = tw.open("warehouse")
     """
     from tracewarehouse.warehouse import Warehouse
 

@@ -31,9 +31,15 @@ _REUSE: Final = ((-3, 32 << 20), (-1, (1 << 31) - 1), (-2, 32 << 20), (-8, 1))
 
 
 class Limits(Struct, frozen=True):
-    """What a query may use: rows of its result, seconds and bytes of memory; None: no limit.
+    """What a query may use; None: no limit. DuckDB and the rows of the result count as memory.
 
-    Memory counts for DuckDB and for the rows of the result; for the whole process if a parent watches it.
+    Args:
+        max_rows: Rows of the result (default 100,000).
+        timeout_s: Time (seconds, default 30).
+        memory_bytes: Memory (bytes, default 1 GB).
+
+    Example:
+        >>> wh.query("SELECT * FROM kernels", tw.Limits(max_rows=None))
     """
 
     max_rows: int | None = 100_000

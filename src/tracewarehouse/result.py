@@ -57,9 +57,21 @@ class Skipped(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """Rows as an Arrow table, their contract (None for a query), provenance, skipped ranks and notices.
+    """The rows of an analysis or query, with what describes them.
 
-    Damaged runs that were not selected by name are left out, with a notice.
+    Attributes:
+        table: The rows as an Arrow table.
+        provenance: Where they come from: `runs`, `analysis`, `version`, `params`, `tables`, `sql`.
+        contract: The analysis with its columns (None for a query).
+        skipped: Ranks whose traces lack data that the analysis needs, each with `run_id`, `rank`, `reason`.
+        notices: Lines for the reader, such as which damaged runs are left out.
+        recording: What limits the recordings of the runs: rows of the table `recording`.
+        left_out: Runs that are left out, each with the reason.
+
+    Example:
+        >>> result = wh.select("fp8-on", ranks=0).kernel_summary()
+        >>> result.provenance.runs
+        ('fp8-on@v2',)
     """
 
     table: pa.Table
@@ -99,11 +111,20 @@ class Result(Struct, frozen=True):
         return [*skipped, *self.notices]
 
     def arrow(self) -> pa.Table:
-        """The rows as an Arrow table; each column's unit and meaning are in its field metadata."""
+        """Returns the rows as an Arrow table; each column's unit and meaning are in its field metadata.
+
+        Example:
+            >>> result.arrow().num_rows
+            12
+        """
         return self.table
 
     def polars(self) -> polars.DataFrame:
-        """The rows as a Polars data frame."""
+        """Returns the rows as a Polars data frame.
+
+        Example:
+            >>> result.polars().select("name", "sum_ns").head(3)
+        """
         import polars
 
         frame = polars.from_arrow(self.table)
@@ -111,7 +132,15 @@ class Result(Struct, frozen=True):
         return frame
 
     def pandas(self) -> pandas.DataFrame:
-        """The rows as a pandas data frame. Raises TwError if pandas is not installed."""
+        """Returns the rows as a pandas data frame.
+
+        Raises:
+            TwError: pandas is not installed.
+
+        Example:
+            >>> result.pandas().shape[0]
+            12
+        """
         try:
             import pandas  # noqa: F401
         except ImportError as error:
@@ -119,11 +148,20 @@ class Result(Struct, frozen=True):
         return self.table.to_pandas()
 
     def plot(self, measure: str | None = None) -> altair.TopLevelMixin:
-        """The rows as an Altair chart: notebooks display it, `.save("file.svg")` writes it.
+        """Draws the rows as an Altair chart: notebooks display it, `.save("file.svg")` writes it.
 
         Breakdowns are stacked bars, time series are lines, rows per event are distributions, and everything
-        else is bars; `measure` selects the column. Raises UnknownName for a column that is not a measure,
-        TwError if there is nothing to draw or Altair is not installed.
+        else is bars.
+
+        Args:
+            measure: The column to draw (default: the first measure).
+
+        Raises:
+            UnknownName: The column is not a measure.
+            TwError: There is nothing to draw, or Altair is not installed.
+
+        Example:
+            >>> chart = result.plot("sum_ns")
         """
         from tracewarehouse.present.plot.chart_for_result import chart_spec, shape_of
         from tracewarehouse.present.plot.theme import chart
@@ -131,14 +169,24 @@ class Result(Struct, frozen=True):
         return chart(chart_spec(shape_of(self.contract, self.columns()), self.rows(), measure))
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries from column to value."""
+        """Returns the rows as dictionaries from column to value.
+
+        Example:
+            >>> result.rows()[0]["kind"]
+            'communication'
+        """
         return self.table.to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
     def columns(self) -> tuple[Field, ...]:
-        """Name, type and unit of each column, in order."""
+        """Returns the name, type and unit of each column, in order.
+
+        Example:
+            >>> result.columns()[6]
+            Field(name='sum_ns', type='BIGINT', unit='ns')
+        """
         declared = {column.name: column for column in self.contract.columns} if self.contract else {}
         return tuple(
             Field(each.name, declared[each.name].type, declared[each.name].unit)
@@ -148,32 +196,76 @@ class Result(Struct, frozen=True):
         )
 
     def head(self, count: int) -> Result:
-        """The first `count` rows, with the same contract and provenance."""
+        """Returns the first rows.
+
+        Args:
+            count: Number of rows.
+
+        Example:
+            >>> len(result.head(5))
+            5
+        """
         return replace(self, table=self.table.slice(0, count))
 
     def where(self, *conditions: str) -> Result:
-        """The rows for which all SQL conditions on its columns hold: `.where("kind = 'communication'")`.
+        """Returns the rows for which all conditions hold.
 
-        Raises ExpressionError for a text that is not a condition.
+        Args:
+            conditions: SQL conditions on the columns.
+
+        Raises:
+            ExpressionError: A text is not a condition.
+
+        Example:
+            >>> len(result.where("kind = 'communication'", "count > 3"))
+            1
         """
         from tracewarehouse.duck.engine import rows_where
 
         return replace(self, table=rows_where(self.table, conditions))
 
     def sort(self, *keys: str) -> Result:
-        """The rows sorted by columns, with `-` descending: `.sort("-sum_ns", "name")`. Raises UnknownName."""
+        """Returns the rows sorted by columns.
+
+        Args:
+            keys: Names of columns, with `-` descending.
+
+        Raises:
+            UnknownName: There is no such column.
+
+        Example:
+            >>> result.sort("-count", "name").head(3)
+        """
         from tracewarehouse.duck.engine import rows_where
 
         return replace(self, table=rows_where(self.table, (), keys))
 
     def select(self, *columns: str) -> Result:
-        """Only these columns, in this order. Raises UnknownName."""
+        """Returns only these columns, in this order.
+
+        Raises:
+            UnknownName: There is no such column.
+
+        Example:
+            >>> result.select("name", "count").rows()[0]
+            {'name': 'ncclDevKernel_AllReduce_Sum_f32_RING_LL...', 'count': 9}
+        """
         from tracewarehouse.duck.engine import known_column
 
         return replace(self, table=self.table.select([known_column(self.table, each) for each in columns]))
 
     def of_run(self, run: str, selector: str, notices: Sequence[str] = ()) -> Result:
-        """The rows of one run, with its notices, as if only that run had been queried."""
+        """Returns the rows of one run, as if only that run had been queried.
+
+        Args:
+            run: Its name, as in the column `run_id`.
+            selector: `RUN@vN`, as in the provenance.
+            notices: Its notices.
+
+        Example:
+            >>> len(wh.temporal_breakdown().of_run("fp8-on", "fp8-on@v2"))
+            4
+        """
         import pyarrow.compute as compute
 
         alone = self.provenance.runs == (selector,)
@@ -183,17 +275,26 @@ class Result(Struct, frozen=True):
         return Result(table, provenance, self.contract, skipped, tuple(notices))
 
     def parquet_schema(self) -> pa.Schema:
-        """The schema of the rows, with contract and provenance in its metadata, as written to Parquet."""
+        """Returns the Arrow schema as written to Parquet, with contract and provenance in its metadata.
+
+        Example:
+            >>> result.parquet_schema().names[:2]
+            ['run_id', 'rank']
+        """
         text = json.dumps(self.metadata(), default=str)
         return self.table.schema.with_metadata(
             {**(self.table.schema.metadata or {}), METADATA_KEY: text.encode()}
         )
 
     def csv(self, *, spreadsheet: bool = False) -> Iterator[str]:
-        """The rows as CSV with a header, in chunks of complete lines.
+        """Returns the rows as CSV with a header, in chunks of complete lines. Values are exact.
 
-        It is exact; with `spreadsheet`, texts that a spreadsheet would execute begin with `'`, and control
-        characters are escaped.
+        Args:
+            spreadsheet: Puts `'` before texts that a spreadsheet would execute, and escapes control
+                characters.
+
+        Example:
+            >>> text = "".join(result.csv())
         """
         write: Callable[[object], str] = spreadsheet_text if spreadsheet else csv_text
         yield ",".join(write(name) for name in self.table.column_names) + "\n"
@@ -202,12 +303,20 @@ class Result(Struct, frozen=True):
             yield "".join(",".join(row) + "\n" for row in zip(*cells, strict=True))
 
     def jsonl(self) -> Iterator[str]:
-        """The rows as one JSON object per line, in chunks of complete lines."""
+        """Returns the rows as one JSON object per line, in chunks of complete lines.
+
+        Example:
+            >>> text = "".join(result.jsonl())
+        """
         for lines in self._objects():
             yield "".join(line + "\n" for line in lines)
 
     def json(self) -> Iterator[str]:
-        """The rows as one array of JSON objects, in chunks."""
+        """Returns the rows as one array of JSON objects, in chunks.
+
+        Example:
+            >>> text = "".join(result.json())
+        """
         yield "["
         before = "\n"
         for lines in self._objects():
@@ -216,9 +325,19 @@ class Result(Struct, frozen=True):
         yield "\n]\n" if len(self) else "]\n"
 
     def write(self, path: str | Path) -> Path:
-        """Writes the rows to `path` in the format of its extension, and returns the path.
+        """Writes the rows to a file in the format of its extension: .parquet, .csv, .json or .jsonl.
 
-        Extensions: .parquet (contract and provenance are in its metadata), .csv, .json, .jsonl; else TwError.
+        Contract and provenance are in the metadata of Parquet files.
+
+        Returns:
+            The path.
+
+        Raises:
+            TwError: The extension is not supported, or the file cannot be written.
+
+        Example:
+            >>> result.write("kernels.parquet").name
+            'kernels.parquet'
         """
         path = Path(path)
         writers = {
@@ -244,7 +363,12 @@ class Result(Struct, frozen=True):
         return path
 
     def metadata(self) -> dict[str, object]:
-        """Contract, provenance, skipped ranks and notices, as in the key-value metadata of Parquet files."""
+        """Returns contract, provenance, skipped ranks and notices, as in the metadata of Parquet files.
+
+        Example:
+            >>> result.metadata()["provenance"]["analysis"]
+            'kernel_summary'
+        """
         contract = self.contract
         return {
             "contract": None

@@ -20,11 +20,21 @@ from tracewarehouse.errors import TwError
 
 
 def verdict(path: str | os.PathLike[str]) -> str:
-    """What `tw check` says first about a trace file or a folder, as lines for a log: `log(tw.verdict(path))`.
+    """Returns what `tw check` says first about a trace file or a folder, as lines for a log.
 
-    What the recording can carry, the most severe finding, and the command that opens the evidence. The traces
-    are ingested into the cache, the same content once, in a separate process: this one imports nothing and
-    needs no memory for it. Raises TwError for what cannot be read.
+    A separate process ingests the traces into the cache, the same content once; this one needs no memory for
+    it.
+
+    Returns:
+        What the recording can carry, the most severe finding, and the command that opens the evidence.
+
+    Raises:
+        TwError: The traces cannot be read.
+
+    Example:
+        >>> print(tw.verdict("traces"))
+        recording: sound
+        ...
     """
     command = [sys.executable, "-m", "tracewarehouse", "check", os.path.abspath(path), "--brief"]  # noqa: PTH100
     nothing = subprocess.DEVNULL

@@ -84,11 +84,31 @@ def writing(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class Warehouse(Analyses[Result]):
-    """The runs in a folder, or those of them that `select` selected.
+    """The runs in a folder or at a URL, or some of them; `tw.open` returns one.
 
-    Every analysis is a method: `wh.temporal_breakdown()`. The first `ingest` creates the folder; until then,
-    methods that read raise WarehouseError. Reading writes nothing but what `check` and `report` store. Each
-    file is checked when it is first opened: its CRC-32, with `verify` (or TW_VERIFY=1) its SHA-256.
+    Every analysis is a method: `wh.temporal_breakdown()`. The first `ingest` creates the folder. Reading
+    writes only what `check` and `report` store. Each file is checked when it is first opened.
+
+    Runs are named by selectors: a name, its beginning or end, `fp8-*`, `fp8-on@v2`, `@latest`, `@previous`,
+    `label:commit=3f2a`, or a list `a,b`.
+
+    Args:
+        path: A folder or URL.
+        storage_options: Options of the store, as for `tw.open`.
+        catalog: Definitions of tables and analyses (default: those of this release).
+        verify: Compares each file with its SHA-256 (default: with its CRC-32; TW_VERIFY=1 sets it).
+
+    Raises:
+        ParamError: There are `storage_options` for a folder.
+        WarehouseError: The URL is not supported. Methods raise it if there is no warehouse to read, or if it
+            cannot be written.
+        DamagedRunError: Methods raise it if they are given the name of a damaged run; other calls leave it
+            out.
+
+    Example:
+        >>> with tw.Warehouse("warehouse", verify=True) as warehouse:
+        ...     len(warehouse.runs())
+        2
     """
 
     def __init__(
@@ -117,13 +137,25 @@ class Warehouse(Analyses[Result]):
         self.close()
 
     def close(self) -> None:
-        """Closes the connections, as a `with` statement does at its end; the next read opens new ones."""
+        """Closes the connections, as a `with` statement does at its end; the next read opens new ones.
+
+        Example:
+            >>> wh.close()
+        """
         if self._opened is not None:
             self._opened.close()
 
     @property
     def selection(self) -> Selection:
-        """What is selected; raises WarehouseError if there is no warehouse."""
+        """The selected runs and ranks, with the connections that read them.
+
+        Raises:
+            WarehouseError: There is no warehouse.
+
+        Example:
+            >>> wh.select("fp8-on").selection.selected()[0].run
+            'fp8-on'
+        """
         if self._opened is None:
             self._opened = self._select_all(Store.open(self.root, tool=__version__))
         return self._opened
@@ -138,67 +170,143 @@ class Warehouse(Analyses[Result]):
 
     @property
     def store(self) -> Store:
-        """The files of the warehouse; raises WarehouseError if there is none."""
+        """The files of the warehouse.
+
+        Raises:
+            WarehouseError: There is no warehouse.
+
+        Example:
+            >>> wh.store.runs()
+            ('fp8-off', 'fp8-on')
+        """
         return self.selection.store
 
     def selected(self) -> tuple[SelectedRun, ...]:
-        """The selected runs in time order; without a selection, the newest version of every run."""
+        """Returns the selected runs in time order; without a selection, the newest version of every run.
+
+        Returns:
+            Runs with `run` (name), `selector` (`RUN@vN`), `version` and `ranks`.
+
+        Example:
+            >>> [(each.selector, each.ranks) for each in wh.select("fp8-on").selected()]
+            [('fp8-on@v2', (0, 1, 2, 3))]
+        """
         return self.selection.selected()
 
     @property
     def left_out(self) -> tuple[UnreadableRun, ...]:
-        """The damaged runs that `selected` leaves out; naming one of them is an error instead."""
+        """The damaged runs that `selected` leaves out, each with `run`, `key`, `why` and `hint`.
+
+        Example:
+            >>> wh.left_out
+            ()
+        """
         return self.selection.left_out
 
     def select(
         self, runs: str | Iterable[str] | None = None, ranks: int | Iterable[int] | None = None
     ) -> Self:
-        """The same warehouse narrowed to runs (selectors) and ranks, each run in its current version.
+        """Narrows the warehouse to runs and ranks, each run in its current version.
 
-        Raises UnknownName for a selector or rank without a match.
+        Args:
+            runs: Selectors (None: those of this warehouse).
+            ranks: Rank numbers (None: all).
+
+        Raises:
+            UnknownName: A selector or rank matches nothing.
+
+        Example:
+            >>> wh.select("fp8-on", ranks=[0, 1])
+            Warehouse('...warehouse', runs=['fp8-on@v2'])
         """
         return self._narrowed(self.selection.select(runs, ranks))
 
     def on(self, engine: EngineOrName) -> Self:
-        """The same warehouse with analyses computed by the workers of an engine, with the same rows.
+        """Returns the same warehouse with analyses computed by the workers of an engine.
 
-        `engine` is `"local"`, `"ray"`, or one that `tw.engine` made, which several analyses can use. Groups
-        of ranks are read by workers: `wh.select("fp8-on").on("ray").kernel_summary()`. Raises EngineError
-        later, when an analysis runs.
+        The rows are the same. Workers read groups of ranks.
+
+        Args:
+            engine: `"local"`, `"ray"`, or an engine that `tw.engine` made, which several analyses can use.
+
+        Raises:
+            EngineError: The engine cannot be started; raised later, when an analysis runs.
+
+        Example:
+            >>> wh.select("fp8-on", ranks=0).on("local").kernel_summary()
         """
         return self._narrowed(self.selection.on(engine))
 
     def analyze(self, name: str, version: int | None = None, **params: object) -> Result:
-        """The rows of an analysis (`name` or `name@2`; newest version by default).
+        """Runs an analysis on the selected runs.
 
-        Ranks whose trace lacks data that it needs are in `Result.skipped`. Runs that were stored without a
-        column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
-        SchemaVersionError if no run remains.
+        Args:
+            name: `NAME` or `NAME@2`.
+            version: Its version (default: the newest).
+            params: Its parameters; `help(wh.NAME)` lists them.
+
+        Returns:
+            The rows; `help(wh.NAME)` lists the columns with their units. `skipped` lists the ranks whose
+            traces lack data that it needs, `notices` the runs that were excluded.
+
+        Raises:
+            UnknownName: There is no such analysis or version.
+            ParamError: A parameter is unknown or has an invalid value.
+            SchemaVersionError: No run has the columns that it reads.
+
+        Example:
+            >>> wh.select("fp8-on", ranks=0).analyze("temporal_breakdown").columns()[3]
+            Field(name='window_ns', type='BIGINT', unit='ns')
         """
         return self.selection.analyze(name, version, **params)
 
     def query(self, sql: str, limits: Limits | None = _DEFAULT_LIMITS) -> Result:
-        """The rows of one SELECT on tables, views and analyses of the selected runs; read-only.
+        """Runs one SELECT on tables, views and analyses of the selected runs; read-only.
 
-        Beyond a limit (by default 100,000 rows, 30 s, 1 GB) it fails and returns nothing: `wh.query(sql,
-        tw.Limits(max_rows=None))`; with `limits=None` there are none. They are DuckDB's, which counts no long
-        strings and interrupts no function: `tw query` runs in a process that is killed. Raises QueryError
-        (DuckDB's message), QueryLimitError.
+        DuckDB applies the limits; it does not count long strings or interrupt functions. `tw query` runs the
+        statement in a process that it ends.
+
+        Args:
+            limits: Beyond one of them, the query fails and returns nothing (default: 100,000 rows, 30 s, 1
+                GB; None: no limits).
+
+        Raises:
+            QueryError: DuckDB rejects the statement; with its message.
+            QueryLimitError: The query exceeds a limit.
+
+        Example:
+            >>> wh.query("SELECT count(*) AS kernels FROM kernels WHERE rank = 0").rows()
+            [{'kernels': 126}]
+            >>> wh.query("SELECT name, dur_ns FROM kernels", tw.Limits(max_rows=None))
         """
         return self.selection.query(sql, limits)
 
     def scan(self, table: str) -> polars.LazyFrame:
-        """A stored table as a Polars LazyFrame over the files of the selected ranks.
+        """Opens a stored table as a Polars LazyFrame over the files of the selected ranks.
 
-        JSON columns are strings; a column that a run was stored without is null. Raises UnknownName, and
-        SchemaVersionError if no run has the table in a version that this release reads.
+        Returns:
+            The columns of the table, times in ns. JSON columns are strings; a column that a run lacks is
+            null.
+
+        Raises:
+            UnknownName: There is no such stored table.
+            SchemaVersionError: No run has the table in a version that this release reads.
+
+        Example:
+            >>> wh.scan("kernels").select("name", "dur_ns").head(5).collect()
         """
         return self.selection.scan(table)
 
     def runs(self) -> Result:
-        """A row per run, with the columns of the table `runs`, including pending runs.
+        """Lists the runs, including pending ones.
 
-        With `verify`, every file of the runs is read, and the state of a run with a damaged one is `damaged`.
+        Returns:
+            A row per run, with the columns of the table `runs`: `run_id`, `labels`, `start_ns`, `world_size`,
+            `version`, `state`, `bytes`, and more. With `verify`, every file is read to find damaged runs.
+
+        Example:
+            >>> wh.runs().select("run_id", "version", "state").rows()
+            [{'run_id': 'fp8-off', 'version': 2, 'state': 'complete'}, {'run_id': 'fp8-on', ...}]
         """
         from tracewarehouse.runs.rows import list_runs
 
@@ -206,9 +314,19 @@ class Warehouse(Analyses[Result]):
         return list_runs(self.store, self.catalog, selected, lambda: self.left_out, self._level)
 
     def info(self, run: str) -> RunInfo:
-        """A run with its ranks, tables and versions; raises UnknownName.
+        """Describes a run.
 
-        With `verify`, every file of the run is read; raises DamagedRunError for a damaged one.
+        Returns:
+            `run` (the columns of `runs`), `ranks` (a row per rank), `tables` (rows, bytes and files of each),
+            and `versions`. With `verify`, every file of the run is read.
+
+        Raises:
+            UnknownName: The selector does not match one run.
+            DamagedRunError: A file of the run is damaged.
+
+        Example:
+            >>> wh.info("fp8-on").versions
+            (1, 2)
         """
         from tracewarehouse.runs.rows import run_info
 
@@ -216,13 +334,25 @@ class Warehouse(Analyses[Result]):
         return run_info(self.store, self.catalog, selection.selected()[0], selection.level)
 
     def check(self, runs: str | Iterable[str] | None = None, *, passed: bool = False) -> Findings:
-        """Findings of runs, by default of all selected ones: a row per finding, most severe first.
+        """Finds what limits the speed of runs: the findings of all rules, most severe first.
 
-        `runs` are selectors: `wh.check("fp8-on")`. The columns are those of every rule (`tw describe
-        input_bound`) and the rule's name; `passed` adds passing checks, with severity none. `saving_ns` is an
-        upper bound on the time saved in the analyzed interval. Ranks whose trace lacks data that a rule needs
-        are in `Result.skipped`. Which ranks caused the waits at collectives, and why, is found out once and
-        stored with the run, if the warehouse can be written.
+        `print` shows them as sentences. What caused the waits at collectives is computed once and stored with
+        the run, if the warehouse can be written.
+
+        Args:
+            runs: Selectors (None: all selected).
+            passed: Also lists checks that passed, with severity `none`.
+
+        Returns:
+            A row per finding: `run_id`, `rank`, `rule`, `severity`, `share` (ratio), `saving_ns` (ns, an
+            upper bound for the analyzed interval), `observation`, `advice`, and more. `skipped` lists the
+            ranks whose traces lack data that a rule needs.
+
+        Raises:
+            UnknownName: A selector matches nothing.
+
+        Example:
+            >>> wh.check("fp8-on").select("rule", "severity", "saving_ns").head(3)
         """
         from tracewarehouse.findings import check_runs
         from tracewarehouse.present.answers import Findings
@@ -243,16 +373,31 @@ class Warehouse(Analyses[Result]):
         noise: str = "within",
         match_label: str | Iterable[str] = (),
     ) -> Diff:
-        """Compares two runs, or sets of runs (selectors): `wh.diff("a", "b").name_summary()`.
+        """Compares two runs, or two sets of runs.
 
-        Values are per rank, and per complete step if the analysis has steps, unless `all_steps`; `by_rank`
-        keeps ranks separate. `measure` classifies rows as increased or decreased; `alpha` and `min_effect`
-        apply to the verdicts. `.changes()` compares the runs as a whole.
+        Every analysis is a method of the result: `wh.diff("a", "b").kernel_summary()`; `.changes()` compares
+        the runs as a whole. Values are per rank; if the analysis has steps, per complete step.
 
-        With `noise="history"`, the noise between runs is that of recorded runs before them, on the same GPUs
-        and with the same labels `match_label` (`branch`), since the last change point. `"@baseline"` as base
-        is these runs themselves, from 3 on after a change: its verdict is on all of them, the breakdown on
-        the newest that are stored. Raises UnknownName, ParamError; TwError if there are too few such runs.
+        Args:
+            base: Selectors; `"@baseline"`: recorded runs like `head` since the last change, at least 3.
+            head: Selectors.
+            by_rank: Compares each rank with its counterpart.
+            all_steps: Includes incomplete steps.
+            measure: The column that classifies rows as increased or decreased (default: the first time).
+            alpha: Significance level of the verdicts (default 0.05).
+            min_effect: Smallest relative change that matters (ratio, default 0.01).
+            noise: `"within"`: variation within these runs; `"history"`: variation between recorded runs
+                before them, on the same GPUs, since the last change.
+            match_label: Labels that runs of the history must share with these, such as `branch`.
+
+        Raises:
+            UnknownName: A selector or label matches nothing.
+            ParamError: `noise` is invalid.
+            NoBaseline: There are too few recorded runs.
+
+        Example:
+            >>> wh.diff("fp8-off", "fp8-on").kernel_summary().select("name", "delta_sum_ns", "verdict")
+            >>> wh.diff("fp8-off", "fp8-on", by_rank=True).temporal_breakdown()
         """
         from tracewarehouse.compare.diff.diff import READS, Diff
         from tracewarehouse.compare.history.baseline import Compared, alike_runs, sides_with_history
@@ -277,14 +422,25 @@ class Warehouse(Analyses[Result]):
         min_effect: float = 0.01,
         normalize: str | None = None,
     ) -> History:
-        """A metric over recorded runs in time order, with its changes: `wh.history("step_time").polars()`.
+        """Shows a metric over recorded runs in time order, with its changes.
 
-        `runs` are selectors, `where` conditions like `label.branch=main`; `by` labels (`label.gpu`) give one
-        series per value. Removed runs with recorded results are included. Changes smaller than `min_effect`
-        are not reported. `p99(step_time)` is a percentile of the steps of each run. With `normalize`
-        (`sample`, `token` or `label.K`), times and sizes are per sample or token of a step, as in `diff`;
-        runs without the label have no value. It reads what `record` has stored, with a notice about runs
-        without results. Raises UnknownName, ParamError, and TwError if no results are recorded.
+        It reads what `record` has stored, also of removed runs.
+
+        Args:
+            metric: A column of an analysis, `step_time`, or a percentile over steps such as `p99(step_time)`.
+            runs: Selectors (None: all).
+            where: Conditions such as `label.branch=main`.
+            by: Labels such as `label.gpu`; there is a series per value.
+            min_effect: Smallest change to report (ratio, default 0.01).
+            normalize: `sample`, `token` or `label.K`: times and sizes per unit of work, as in `diff`.
+
+        Raises:
+            UnknownName: A run, label or metric is unknown.
+            ParamError: The metric or a condition is invalid.
+            TwError: No results are recorded.
+
+        Example:
+            >>> wh.history("step_time").polars().select("run_id", "value", "level")
         """
         from tracewarehouse.compare.history.read import metric_history
 
@@ -294,11 +450,26 @@ class Warehouse(Analyses[Result]):
     def moved_parts(
         self, runs: str | Iterable[str] | None = None, *, where: str | Iterable[str] = ()
     ) -> tuple[PartsEvent, ...]:
-        """Which kernels, operators and idle causes changed between which recorded runs: all at once.
+        """Finds the kernels, operators and idle causes that changed between recorded runs.
 
-        `runs` and `where` select runs as in `history`. At most 5 % of the changes are there by chance. Raises
-        UnknownName, ParamError, and TwError if no results of `kernel_summary`, `op_summary` or
-        `idle_breakdown` are recorded.
+        At most 5 % of the changes are there by chance.
+
+        Args:
+            runs: Selectors (None: all).
+            where: Conditions, as for `history`.
+
+        Returns:
+            An event per pair of runs, with `before`, `after` and `parts`; each part has `kind`, `name`,
+            `calls` and `ns` (before and after, per step or rank) and `q`.
+
+        Raises:
+            UnknownName: A run or label is unknown.
+            ParamError: A condition is invalid.
+            TwError: No results of `kernel_summary`, `op_summary` or `idle_breakdown` are recorded.
+
+        Example:
+            >>> wh.moved_parts()
+            ()
         """
         from tracewarehouse.compare.history.baseline import moved_parts
         from tracewarehouse.compare.history.read import recorded_runs
@@ -307,7 +478,15 @@ class Warehouse(Analyses[Result]):
         return moved_parts(self.store, self.catalog, selected)
 
     def recorded_runs(self) -> tuple[SelectedRun, ...]:
-        """The selected runs in time order; of all runs, also removed ones with recorded results."""
+        """Returns the selected runs; without a selection, also removed runs with recorded results.
+
+        Returns:
+            Runs in time order, as `selected` returns them.
+
+        Example:
+            >>> [each.selector for each in wh.recorded_runs()]
+            ['fp8-off@v2', 'fp8-on@v2']
+        """
         from tracewarehouse.compare.history.read import recorded_runs
 
         return recorded_runs(self.selection)
@@ -315,10 +494,22 @@ class Warehouse(Analyses[Result]):
     def report(
         self, run: str, head: str | None = None, *, notify: Callable[[str], None] | None = None
     ) -> Page:
-        """A report on a run: where GPU time went, what limits it, what is unknown; `.html()` is the file.
+        """Makes a report: where GPU time went, what limits the run, and what is unknown.
 
-        With `head`, the report compares `run` with it. Nothing is stored but what `check` stores; `notify`
-        receives progress messages. Raises UnknownName.
+        Args:
+            head: Compares `run` with this run.
+            notify: Receives progress messages.
+
+        Returns:
+            The report; its `html()` is the file.
+
+        Raises:
+            UnknownName: A selector does not match one run.
+
+        Example:
+            >>> page = wh.report("fp8-on")
+            >>> page.title
+            'fp8-on'
         """
         from tracewarehouse.present.report.reports import one_run_page, two_runs_page
 
@@ -334,9 +525,23 @@ class Warehouse(Analyses[Result]):
         metrics: str | Iterable[str] = (),
         notify: Callable[[str], None] | None = None,
     ) -> Page:
-        """A report on many runs (selectors; None: all), one row per run, as `report`.
+        """Makes a report on many runs, with a row per run.
 
-        `metrics` adds a column each, written as for `history`. Raises UnknownName, ParamError.
+        Args:
+            runs: Selectors (None: all selected).
+            metrics: Adds a column for each, written as for `history`.
+            notify: Receives progress messages.
+
+        Returns:
+            The report; its `html()` is the file.
+
+        Raises:
+            UnknownName: A run or metric is unknown.
+            ParamError: A metric is invalid.
+
+        Example:
+            >>> wh.report_runs(metrics="step_time").title
+            '2 runs'
         """
         from tracewarehouse.present.report.reports import many_runs_page
 
@@ -354,12 +559,27 @@ class Warehouse(Analyses[Result]):
         entire_trace: bool = False,
         by: str = "category",
     ) -> Result:
-        """Estimates the step time after each fix (analysis `what_if`), or with some work scaled.
+        """Estimates the step time after each fix, or with some work scaled. Nothing is stored.
 
-        With scales like `kernels[kind=communication]=0.5`, estimates the duration of the scopes of `derive`.
-        A row per rank, scope and category of the critical path (with `by="op"` also operator and name):
-        base_ns measured, new_ns estimated, saved_ns; the category `length` is the total. Collectives and
-        their waits are those that this rank recorded. Nothing is stored. Raises ParamError, UnknownName.
+        Args:
+            scale: Scales such as `kernels[kind=communication]=0.5` (default: the fixes of the analysis
+                `what_if`).
+            ranks: Rank numbers (None: all).
+            steps: Step numbers; with `annotations` and `entire_trace` the scopes to scale, as for `derive`.
+            by: `"category"`, or `"op"` for a row per operator and name.
+
+        Returns:
+            A row per fix: `step_ns` (ns), `after_ns`, `saving_ns`, `saving_share` (ratio), `assumption`. With
+            scales, a row per rank, scope and category of the critical path: `base_ns` (ns, measured),
+            `new_ns`, `saved_ns`; the category `length` is the total. Waits at collectives stay as recorded.
+
+        Raises:
+            UnknownName: The run, a rank or a scope is unknown.
+            ParamError: A scale is invalid, or a scope is given without a scale.
+
+        Example:
+            >>> wh.whatif("fp8-on").select("fix", "step_ns", "saving_ns")
+            >>> wh.whatif("fp8-on", "kernels[kind=communication]=0.5", ranks=0, steps=11)
         """
         from tracewarehouse.derive.critical_path import ScopeRequest
         from tracewarehouse.derive.whatif import fixes_of, whatif_of
@@ -383,14 +603,32 @@ class Warehouse(Analyses[Result]):
         margin: int | str | None = None,
         plain: bool = False,
     ) -> Exported:
-        """A rank's trace as JSON text in chunks: its header, every event as in the file, then added events.
+        """Exports ranks as one JSON trace: the header, every event as in the file, then added events.
 
-        Several ranks are merged into one trace, with clocks aligned where collectives allow it. `start` and
-        `end` (`"1.2s"` since the first event, or a number as in the tables), `step` or `around` select a time
-        range, with `margin` on both sides; slices that overlap it are complete. `around` is a rule of
-        `check`: the range is its worst occurrence, in that rank. `counters` (`export.COUNTERS`) and
-        `overlays` (`export.OVERLAYS`) add events and change none; time ranges have some unless `plain`. The
-        rank is optional if the run has one rank. Raises UnknownName, ParamError.
+        The clocks of several ranks are aligned where collectives allow it. `start` and `end`, `step`, or
+        `around` select a time range; slices that overlap it are complete.
+
+        Args:
+            rank: Rank numbers (default: the only rank of the run).
+            counters: Counter tracks to add: `queue_length`, `memory_bandwidth` (default: for time ranges, the
+                first).
+            overlays: Tracks to add, such as `steps` and `idle` (default: for time ranges, some).
+            start: `"1.2s"` after the first event, or a number as in the tables (ns).
+            end: The same.
+            around: A rule of `check`: the range of its worst occurrence in that rank.
+            margin: Time on both sides of the range (ns, or text such as `"1ms"`).
+            plain: Adds no events.
+
+        Returns:
+            `chunks` of text, to be read once, `ranks`, `is_new` (False: an unchanged copy), and `notices`.
+
+        Raises:
+            UnknownName: The run, a rank, counter, overlay or rule is unknown.
+            ParamError: A time range is invalid, or `rank` is missing.
+
+        Example:
+            >>> exported = wh.export_trace("fp8-on", 0, step=11)
+            >>> _ = Path("step.json").write_text("".join(exported.chunks))
         """
         from tracewarehouse.export import export_request, export_run
 
@@ -398,20 +636,41 @@ class Warehouse(Analyses[Result]):
         return export_run(self.selection, run, rank, request)
 
     def files(self, run: str, table: str) -> Result:
-        """The committed Parquet files of a table of a run: key, bytes, rows, ranks and SHA-256 of each.
+        """Lists the committed Parquet files of a table of a run.
 
-        Keys are relative to the warehouse. `rows` and `ranks` are those that the version names in the file.
-        Raises UnknownName.
+        Returns:
+            A row per file: `key` (relative to the warehouse), `bytes`, `rows`, `ranks`, `sha256`. Rows and
+            ranks are those that the version of the run uses.
+
+        Raises:
+            UnknownName: The run or table is unknown.
+
+        Example:
+            >>> [(row["rows"], row["ranks"]) for row in wh.files("fp8-on", "kernels").rows()]
+            [(252, '0-3')]
         """
         from tracewarehouse.runs.rows import committed_files
 
         return committed_files(self.selection.one_run(run).selected()[0], table)
 
     def fetch(self, runs: str | Iterable[str] | None = None, *, tables: str | Iterable[str] = ()) -> Fetched:
-        """Downloads the files of runs (selectors; None: all selected) in an object store, and checks them.
+        """Downloads the files of runs in an object store and checks them; later reads download nothing.
 
-        Questions about them then download nothing. Raises WarehouseError if they need more than
-        TW_MIRROR_BYTES, DamagedRunError for a file that differs from its checksum, UnknownName.
+        Args:
+            runs: Selectors (None: all selected).
+            tables: Names of tables (default: all).
+
+        Returns:
+            `files` and `bytes` of the runs, and how many of these were `downloaded`.
+
+        Raises:
+            UnknownName: A run or table is unknown.
+            WarehouseError: The files need more than TW_MIRROR_BYTES.
+            DamagedRunError: A file differs from its checksum.
+
+        Example:
+            >>> wh.fetch("fp8-on", tables=["kernels", "steps"])
+            Fetched(files=2, bytes=..., downloaded=0, downloaded_bytes=0)
         """
         from tracewarehouse.runs.rows import fetch_files
 
@@ -425,11 +684,25 @@ class Warehouse(Analyses[Result]):
         *,
         tables: Sequence[str] = (),
     ) -> tuple[CopiedTables, ...]:
-        """Copies tables of runs (None: all) to Delta tables below a folder or URL, each version exactly once.
+        """Copies tables of runs to Delta tables, each version exactly once; rows of removed runs are deleted.
 
-        By default `kernels`, `steps`, `annotations`, `runs` and `ranks`. JSON and ENUM columns become text.
-        `tw_published` is written last and lists the tables of each run. Rows of removed runs are deleted.
-        Raises UnknownName, ParamError without the extra `delta`, WarehouseError.
+        JSON and ENUM columns become text. `tw_published` is written last and lists the tables of each run.
+
+        Args:
+            destination: A folder or URL.
+            runs: Selectors (None: all).
+            tables: Names of tables (default: `kernels`, `steps`, `annotations`, `runs`, `ranks`).
+
+        Returns:
+            What was copied of each run: `run`, `version`, the tables `written`, and `removed`.
+
+        Raises:
+            UnknownName: A run or table is unknown.
+            ParamError: The extra `delta` is not installed.
+            WarehouseError: The Delta tables cannot be written.
+
+        Example:
+            >>> wh.export_delta("lake", "fp8-on")
         """
         from tracewarehouse.export.delta import copy_tables
 
@@ -437,10 +710,24 @@ class Warehouse(Analyses[Result]):
 
     @contextmanager
     def shell_file(self, on_notice: Callable[[str], object] | None = None) -> Iterator[Path]:
-        """A DuckDB file to open read-only: the updated `warehouse.duckdb`, or one over the selection.
+        """Provides a DuckDB file to open read-only: `warehouse.duckdb`, updated, or one over the selection.
 
-        Damaged runs are left out, unless they were selected by name; `on_notice` gets a line about each.
-        The latter is a temporary file, as is the former if the warehouse is not writable.
+        One over a selection is temporary, as are all if the warehouse cannot be written. Damaged runs are
+        left out.
+
+        Args:
+            on_notice: Receives a line about each damaged run.
+
+        Returns:
+            A context manager with the path.
+
+        Raises:
+            WarehouseError: The file cannot be written.
+
+        Example:
+            >>> with wh.select("fp8-on").shell_file() as path:
+            ...     path.suffix
+            '.duckdb'
         """
         from tracewarehouse.query.shell_file import shell_file
 
@@ -468,21 +755,42 @@ class Warehouse(Analyses[Result]):
         progress: Watch | None = None,
         engine: EngineOrName = "local",
     ) -> IngestReport:
-        """Ingests trace files and folders, each an argument or in a list; the report has each file's outcome.
+        """Ingests trace files and folders. The same content again writes nothing.
 
-        A path may be a URL (`s3://`, `gs://`, `az://`) of an object or a folder, or a pattern with `*`; each
-        object is downloaded once. An unreadable file does not stop the others. Ingesting the same content
-        again writes nothing. Data that does not fit in memory spills to `temp_dir`, by default on the disk of
-        the warehouse. `time_unit` is the unit of times in the files if it is not that of their format.
-        `step_pattern` is a regular expression for annotations that mark steps; its first group is the step
-        number. With `redact`, strings that look like secrets are replaced. `auto_labels` labels runs by the
-        environment of this call (git commit, batch job, …), as `tw ingest` does. With
-        `expect_ranks` the ranks wait, and the call that brings the last one publishes them, or `seal`. With
-        `engine` (`"ray"`, or one of `tw.engine`) other machines read the files and commit what they
-        build. Call `refresh` afterwards to write the file for DuckDB shells.
+        An unreadable file does not stop the others. Call `refresh` afterwards to write the file for DuckDB
+        shells.
 
-        `inbox` ingests the traces that training jobs left in the inbox, or those of `paths` there. Of a job
-        that started several times, the later starts are runs `RUN+1`, `RUN+2`, …; `run` names the job.
+        Args:
+            paths: Files, folders, patterns with `*`, or URLs of them (`s3://`, `gs://`, `az://`).
+            run: Name of the run (default: from the folder or file).
+            labels: Labels of the run.
+            rank: Rank of a single file (default: from the trace).
+            expect_ranks: The ranks wait; the call that brings the last one publishes them, or `seal`.
+            jobs: Maximum number of processes (default: one per core).
+            replace: Replaces ranks that are stored with other content.
+            min_age_s: A truncated file that changed more recently is skipped for now (seconds, default 30).
+            strict: Stores nothing unless every file is intact.
+            inbox: Ingests what training jobs left in the inbox, or those of `paths` there. `run` names the
+                job; its later starts are runs `RUN+1`, `RUN+2`, ….
+            temp_dir: Folder for data that does not fit in memory (default: on the disk of the warehouse).
+            time_unit: Unit of times in the files (default: that of their format).
+            step_pattern: Regular expression for annotations that mark steps; its first group is the number.
+            redact: Replaces strings that look like secrets.
+            auto_labels: Adds labels from the environment: git commit, batch job, ….
+            progress: Receives the progress of each file in bytes.
+            engine: `"local"`, `"ray"`, or one of `tw.engine`: other machines read the files and commit them.
+
+        Returns:
+            `files` with the outcome of each (`path`, `state`, `run`, `rank`, `reason`, `hint`), `runs`,
+            `notes`.
+
+        Raises:
+            ParamError: An argument is invalid, or a label looks like a secret.
+            EngineError: The engine cannot be started or cannot reach the warehouse.
+
+        Example:
+            >>> wh.ingest("traces", run="nightly", labels={"commit": "3f2a91c"})
+            <IngestReport runs: nightly@v1; files: 4 intact>
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -511,16 +819,35 @@ class Warehouse(Analyses[Result]):
         return ingest(store, self.catalog, sources, options, progress, engine)
 
     def inbox(self) -> Result:
-        """What waits in the inbox to be ingested: a row per run, with the number and bytes of its traces."""
+        """Lists what waits in the inbox to be ingested.
+
+        Returns:
+            A row per run: `run`, `files` (traces) and `bytes`.
+
+        Example:
+            >>> wh.inbox().rows()
+            [{'run': 'nightly', 'files': 1, 'bytes': ...}]
+        """
         from tracewarehouse.ingest.pipeline import waiting
 
         return waiting(objects_at(self.root))
 
     @writing
     def discard(self, runs: str | Iterable[str]) -> list[Path]:
-        """Deletes the traces of runs from the inbox without ingesting them, and returns their paths.
+        """Deletes the traces of runs from the inbox without ingesting them.
 
-        `runs` are names of folders of the inbox. Raises UnknownName for one without traces.
+        Args:
+            runs: Names of runs in the inbox.
+
+        Returns:
+            The paths of the deleted traces.
+
+        Raises:
+            UnknownName: A run has no traces in the inbox.
+
+        Example:
+            >>> len(wh.discard("nightly"))
+            1
         """
         from tracewarehouse.ingest.pipeline import discard
 
@@ -535,11 +862,26 @@ class Warehouse(Analyses[Result]):
         allow_missing: bool = False,
         labels: Mapping[str, str] | None = None,
     ) -> Sealed:
-        """Publishes the ranks of a run that wait for others as one version; with nothing new, writes nothing.
+        """Publishes the ranks of a run that wait for others, as one version.
 
-        The run must have `expect_ranks` ranks, by default those that were stated at ingest, else the world
-        size of the traces. Raises MissingRanks unless `allow_missing`, UnknownName for an unknown run,
-        ParamError for a label that looks like a secret.
+        Args:
+            expect_ranks: Number of ranks that the run must have (default: that stated at ingest, else the
+                world size).
+            allow_missing: Publishes although ranks are missing.
+            labels: Labels to add.
+
+        Returns:
+            `run`, `version`, `written` (False: there was nothing new), `ranks`, `expected_ranks`,
+            `conflicts`.
+
+        Raises:
+            UnknownName: The run is unknown.
+            MissingRanks: Ranks are missing.
+            ParamError: `run` names a version, or a label looks like a secret.
+
+        Example:
+            >>> wh.seal("fp8-on").written
+            False
         """
         from tracewarehouse.ingest.secrets import without_secrets
         from tracewarehouse.runs.seal import seal
@@ -554,9 +896,18 @@ class Warehouse(Analyses[Result]):
 
     @writing
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
-        """Sets labels of a run in a new version, removes those that are None.
+        """Sets labels of a run, in a new version; a label that is None is removed.
 
-        Raises UnknownName, ParamError for a label that looks like a secret.
+        Returns:
+            `newest` (the version), `version` (the same if it was written in this call, else None), and more.
+
+        Raises:
+            UnknownName: The run is unknown.
+            ParamError: `run` names a version, or a label looks like a secret.
+
+        Example:
+            >>> wh.label("fp8-on", {"branch": "main", "commit": None}).newest.number
+            3
         """
         from tracewarehouse.ingest.secrets import without_secrets
 
@@ -573,11 +924,29 @@ class Warehouse(Analyses[Result]):
         keep_results: bool = False,
         dry_run: bool = False,
     ) -> tuple[Removed, ...]:
-        """Removes the runs that match all conditions: selectors, `label.K=V`, an age like `90d`.
+        """Removes the runs that match all conditions; there must be at least one.
 
-        At least one condition is required. Older versions are readable until `clean`. With `keep_results`
-        recorded results are kept, and histories show them; removing such a run by its name again removes
-        them, too. Raises UnknownName.
+        Removed versions are readable until `clean`.
+
+        Args:
+            runs: Selectors.
+            where: Conditions such as `label.branch=main`.
+            older_than: An age such as `90d`.
+            keep_results: Keeps recorded results for histories. Removing such a run again by name removes
+                them.
+            dry_run: Changes nothing.
+
+        Returns:
+            `run`, `ranks`, `bytes` and `results` of each removed run.
+
+        Raises:
+            UnknownName: A selector matches nothing.
+            ParamError: There is no condition, or one is invalid.
+            PartlyDone: It failed after some runs were removed.
+
+        Example:
+            >>> wh.remove("fp8-off", dry_run=True)
+            (Removed(run='fp8-off', ranks=4, bytes=..., results=...),)
         """
         from tracewarehouse.runs.removal import remove_runs
 
@@ -594,12 +963,26 @@ class Warehouse(Analyses[Result]):
         progress: Callable[[RecordProgress], None] | None = None,
         engine: EngineOrName = "local",
     ) -> RecordReport:
-        """Stores results of analyses (`name` or `name@2`; None: all summaries) for `history`.
+        """Stores results of analyses for `history`, those that are not stored yet.
 
-        Summaries are the analyses without a row per event, point in time or interval, in the newest version.
-        Results of the runs (selectors; None: all) that are not recorded yet are computed, over all ranks,
-        with default parameters, per step if an analysis supports it: in this process, or by the workers of
-        `engine`. Raises UnknownName, EngineError.
+        Results are over all ranks, with default parameters, and per step if the analysis supports it.
+
+        Args:
+            runs: Selectors (None: all).
+            analyses: `NAME` or `NAME@2` (None: all without a row per event, time or interval).
+            progress: Receives the progress.
+            engine: `"local"` (this process), `"ray"`, or one of `tw.engine`.
+
+        Returns:
+            `written` and `present` (numbers of results), `bytes`, `failed`, `notices`.
+
+        Raises:
+            UnknownName: A run or analysis is unknown.
+            EngineError: The engine cannot be started.
+
+        Example:
+            >>> wh.record("fp8-on", analyses=["temporal_breakdown"]).written
+            1
         """
         from tracewarehouse.compare.history.record import record_on, record_runs, recordable
         from tracewarehouse.engines import opened
@@ -615,10 +998,22 @@ class Warehouse(Analyses[Result]):
 
     @writing
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
-        """Stores why a metric changed at a run, for its history; None removes it. Returns the run.
+        """Stores why a metric changed at a run, for its history.
 
-        Raises UnknownName, TwError if there is none to remove, ParamError, also for a reason that looks like
-        a secret.
+        Args:
+            why: The reason; None removes it.
+
+        Returns:
+            The run, as `RUN@vN`.
+
+        Raises:
+            UnknownName: The metric or run is unknown.
+            ParamError: The reason is empty or looks like a secret.
+            TwError: There is no reason to remove.
+
+        Example:
+            >>> wh.acknowledge("step_time", "fp8-on", "larger batch")
+            'fp8-on@v2'
         """
         from tracewarehouse.compare.history.read import acknowledge_run
         from tracewarehouse.ingest.secrets import check_no_secret
@@ -639,15 +1034,30 @@ class Warehouse(Analyses[Result]):
         capture: str | None = None,
         engine: EngineOrName = "local",
     ) -> Derived:
-        """Computes tables that SQL cannot express, as a new version of the run.
+        """Computes tables that SQL cannot express, as a new version of the run; existing ones are kept.
 
-        `wait_attribution` and `graphs` read all ranks of the run, without scopes. `graphs` finds the
-        operators of kernels in graph launches: captures are looked for in the trace itself, then in the run
-        `capture`, by default in traces of the same folder with `capture` in their file name, for the same
-        rank and world size. `critical_path` is computed for each complete step by default, or for the entire
-        trace if there are no steps; else for steps by number, annotations as `NAME#K` (the K-th of that name,
-        from 0), or the `entire_trace`. What is already derived is not computed again. The ranks of a critical
-        path are derived by the workers of `engine`. Raises UnknownName, ParamError, EngineError.
+        Args:
+            name: `critical_path`; `wait_attribution` (who caused waits); `graphs` (the operators of kernels
+                in graph launches). The last two read all ranks and have no scopes.
+            ranks: Rank numbers (None: all).
+            steps: Step numbers (default: each complete step; without steps, the entire trace).
+            annotations: `NAME#K`, the K-th annotation of that name, from 0.
+            entire_trace: The entire trace is the scope.
+            capture: Run with the captures of graphs (default: traces of the same folder with `capture` in
+                their file name).
+            engine: Where the ranks of a critical path are derived: `"local"`, `"ray"`, or one of `tw.engine`.
+
+        Returns:
+            `run`, `scopes` (those of each rank), `version` (None: nothing new), `notices`.
+
+        Raises:
+            UnknownName: The derivation, run, a rank or a scope is unknown.
+            ParamError: An argument does not apply to this derivation.
+            EngineError: The engine cannot be started.
+
+        Example:
+            >>> wh.derive("critical_path", "fp8-on", ranks=0, steps=11).scopes
+            {0: ('step 11',)}
         """
         from tracewarehouse.derive.critical_path import ScopeRequest
         from tracewarehouse.derive.derivations import derive_tables
@@ -657,11 +1067,22 @@ class Warehouse(Analyses[Result]):
         return derive_tables(self.selection, name, run, ranks, wanted, capture, engine)
 
     def refresh(self, on_notice: Callable[[str], object] | None = None) -> Path:
-        """Writes `warehouse.duckdb` for DuckDB shells, over the current runs; returns its path.
+        """Writes `warehouse.duckdb` for DuckDB shells, and the list of runs for readers over `https://`.
 
-        A damaged run is left out; `on_notice` gets a line about it. `tw shell` and `tw ingest` do so too.
-        Every other write leaves the file out of date. Also writes the list of runs that readers over
-        `https://` need.
+        Every other write leaves them out of date. A damaged run is left out.
+
+        Args:
+            on_notice: Receives a line about each damaged run.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            WarehouseError: The file cannot be written.
+
+        Example:
+            >>> wh.refresh().name
+            'warehouse.duckdb'
         """
         from tracewarehouse.query.shell_file import refresh
 
@@ -671,11 +1092,20 @@ class Warehouse(Analyses[Result]):
 
     @writing
     def upgrade(self) -> UpgradeReport:
-        """Rebuilds tables that are stored in another version or by an earlier definition, from `events`.
+        """Rebuilds, from `events`, tables of another version or an earlier definition, and recorded results.
 
-        A warehouse of release 0.2.0 is converted first. Results that were recorded under an earlier
-        definition are recorded again. The report has a line per rebuilt table and run, and per run with new
-        results; none if nothing was done. It names runs that could not be rebuilt, and why.
+        It first converts a warehouse of release 0.2.0.
+
+        Returns:
+            `lines` (one per rebuilt table and run, and per run with new results) and `failed` (run to
+            reason).
+
+        Raises:
+            WarehouseError: A file of release 0.2.0 is missing or damaged.
+
+        Example:
+            >>> wh.upgrade()
+            UpgradeReport(lines=(), failed={})
         """
         from tracewarehouse.ingest.format2 import convert
         from tracewarehouse.upkeep import upgrade
@@ -685,7 +1115,18 @@ class Warehouse(Analyses[Result]):
         return replace(report, lines=(*converted, *report.lines))
 
     def verify(self, *, deep: bool = False) -> list[Problem]:
-        """Problems of the stored files; `deep` downloads those of an object store to compare checksums."""
+        """Checks the stored files.
+
+        Args:
+            deep: Downloads the files of an object store to compare checksums.
+
+        Returns:
+            The problems, each with `run`, `path` and `what`.
+
+        Example:
+            >>> wh.verify()
+            []
+        """
         from tracewarehouse.upkeep import problems
 
         return problems(self.store, deep)
@@ -698,13 +1139,25 @@ class Warehouse(Analyses[Result]):
         source: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
         dry_run: bool = False,
     ) -> RepairReport:
-        """Repairs damaged runs (names; None: the entire warehouse); nothing is ever deleted.
+        """Repairs damaged runs; it deletes nothing.
 
-        Versions are restored from the index and the commits, tables from the stored events, recorded results
-        are computed again. Ranks whose events are damaged are dropped, unless their trace is among the files
-        and folders of `source`. Damaged objects stay where they are, and the new version of the run names
-        them as taken out. The report says what was restored and what is lost; `dry_run` changes nothing.
-        Raises UnknownName.
+        It restores versions from the index and commits, and tables from the stored events, and computes
+        recorded results again. Ranks with damaged events are dropped, unless `source` has their traces.
+
+        Args:
+            runs: Names (None: the entire warehouse).
+            source: Files and folders with traces.
+            dry_run: Changes nothing.
+
+        Returns:
+            `steps` (what was restored, what is lost) and `problems` (what is left).
+
+        Raises:
+            UnknownName: A run is unknown.
+
+        Example:
+            >>> wh.repair(dry_run=True)
+            RepairReport(steps=(), problems=())
         """
         from tracewarehouse.upkeep import RepairReport, repair, restore_identity
 
@@ -721,10 +1174,26 @@ class Warehouse(Analyses[Result]):
         target_bytes: int = TARGET_BYTES,
         dry_run: bool = False,
     ) -> tuple[Compacted, ...]:
-        """Writes small files of runs (None: all) as few files of about `target_bytes` with the same rows.
+        """Combines small files of runs into few large ones with the same rows.
 
-        Files of at least half that size stay, unless ranks in them were replaced. Recorded results stay
-        valid. `clean` deletes the replaced files. Raises UnknownName, WarehouseError for a damaged file.
+        Recorded results stay valid. `clean` deletes the replaced files.
+
+        Args:
+            runs: Names (None: all).
+            target_bytes: Size of the new files (bytes, default 128 MB); files of at least half of it stay.
+            dry_run: Changes nothing.
+
+        Returns:
+            For each run, `run`, `version`, and files and bytes before and after.
+
+        Raises:
+            UnknownName: A run is unknown.
+            ParamError: `target_bytes` is not positive, or a name is that of a version.
+            WarehouseError: A file is damaged.
+
+        Example:
+            >>> wh.compact("fp8-on")[0].rewritten
+            0
         """
         from tracewarehouse.upkeep import compact_runs
 
@@ -732,11 +1201,24 @@ class Warehouse(Analyses[Result]):
 
     @writing
     def expire(self, policy: str | PathLike[str], *, dry_run: bool = False) -> tuple[Expired, ...]:
-        """Drops the tables that expired by a retention policy, a TOML file, from the runs.
+        """Drops the tables that have expired by a retention policy; `clean` deletes the files.
 
-        Analyses that read a dropped table skip its ranks; recorded results stay. Ingesting the same traces
-        again restores them. Without `dry_run`, new versions are published; `clean` deletes the files.
-        Raises ParamError for an invalid policy.
+        Analyses that read a dropped table skip its ranks. Ingesting the same traces again restores the
+        tables.
+
+        Args:
+            policy: A TOML file.
+            dry_run: Changes nothing.
+
+        Returns:
+            For each run, `run`, `version`, `tables`, `ranks`, `files` and `bytes` that are no longer used.
+
+        Raises:
+            ParamError: The policy is invalid.
+
+        Example:
+            >>> _ = Path("policy.toml").write_text('rule = [{ tables = ["flows"], older_than = "7d" }]')
+            >>> wh.expire("policy.toml", dry_run=True)
         """
         from tracewarehouse.upkeep import expire_tables
 
@@ -750,20 +1232,41 @@ class Warehouse(Analyses[Result]):
         taken_out: bool = False,
         keep_versions_s: float = KEEP_VERSIONS_S,
     ) -> CleanReport:
-        """Deletes files that no kept version needs and that are older than `grace_s` seconds.
+        """Deletes old files that no kept version needs. Runs with lost or damaged objects are skipped.
 
-        Versions that were replaced within `keep_versions_s` seconds are kept, unless a later one has the same
-        rows. Runs with lost or damaged objects are skipped. `taken_out` also deletes what repairs took out.
+        Args:
+            grace_s: Files that are not older are kept (seconds, default 1 day).
+            taken_out: Also deletes what repairs took out.
+            keep_versions_s: Versions that were replaced more recently are kept (seconds, default 30 days),
+                unless a later one has the same rows.
+
+        Returns:
+            The numbers of deleted `files`, `bytes` and `versions`, and the runs that were `skipped`.
+
+        Example:
+            >>> wh.clean()
+            CleanReport(files=0, bytes=0, versions=0, skipped=())
         """
         from tracewarehouse.storage.clean import clean
 
         return clean(self.store, grace_s, taken_out, keep_versions_s)
 
     def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:
-        """What looks like a secret in everything stored, or in what is stored of some runs (names).
+        """Searches everything stored, or stored of some runs, for what looks like a secret; changes nothing.
 
-        Columns, headers, commits, versions, recorded results, `warehouse.duckdb`, paths and traces in the
-        inbox are searched by the rules of redaction. Nothing is changed.
+        It searches columns, headers, commits, versions, recorded results, `warehouse.duckdb`, paths and the
+        inbox.
+
+        Args:
+            runs: Names (None: all).
+
+        Returns:
+            `found` (each with `file`, `where`, `rule` and the number of `values`), `files` (the number of
+            files read) and `failed`.
+
+        Example:
+            >>> wh.secrets("fp8-on").found
+            []
         """
         from tracewarehouse.formats.redact import POLICY_FILE, policy_of
         from tracewarehouse.ingest.secrets import scan_warehouse
@@ -775,11 +1278,25 @@ class Warehouse(Analyses[Result]):
     def remove_secrets(
         self, runs: str | Iterable[str] | None = None, *, redact: bool = True, purge: bool = False
     ) -> RemovalReport:
-        """Publishes clean versions of runs in which `secrets` finds some; `purge` deletes the old versions.
+        """Publishes clean versions of the runs in which `secrets` finds some.
 
-        Tables are built again from the stored events with secrets replaced; recorded results that held some
-        are recorded again. Traces in the inbox stay as they are until they are ingested. With `purge`, no
-        other process may write to the warehouse.
+        Tables are built again from events with the secrets replaced, and affected results are recorded again.
+        Traces in the inbox stay as they are.
+
+        Args:
+            runs: Names (None: all).
+            redact: Publishes clean versions; False, with `purge`, only deletes.
+            purge: Deletes the old versions; no other process may write to the warehouse.
+
+        Returns:
+            `lines` (what was done) and `left` (what still has secrets, and what to do).
+
+        Raises:
+            TwError: A run with secrets has pending ranks.
+
+        Example:
+            >>> wh.remove_secrets("fp8-on", purge=True)
+            RemovalReport(lines=(), left=())
         """
         from tracewarehouse.upkeep import remove_secrets
 

@@ -193,11 +193,20 @@ MANY_EVENTS: Final = 100_000_000
 
 
 def engine(name: str = "local", *, address: str | None = None, jobs: int | None = None) -> Engine:
-    """An engine for the `engine` argument of `ingest`, `record`, `derive` and `run`; close it after use.
+    """Makes an engine for the `engine` argument of `ingest`, `record`, `derive` and `on`; close it after use.
 
-    `local` runs tasks in processes of this machine, `ray` on a Ray cluster (extra `ray`): the one at
-    `address` (`auto`, HOST:PORT), that of RAY_ADDRESS, or a new one on this machine. `jobs`: maximum number
-    of tasks at a time. Raises UnknownName, MissingExtra.
+    Args:
+        name: `local` (processes of this machine) or `ray` (a Ray cluster; extra `ray`).
+        address: The cluster, `auto` or HOST:PORT (default: RAY_ADDRESS, else a new one on this machine).
+        jobs: Maximum number of tasks at a time (default, local: one per core).
+
+    Raises:
+        UnknownName: There is no such engine.
+        MissingExtra: The extra is not installed.
+
+    Example:
+        >>> with tw.engine(jobs=1) as engine:
+        ...     wh.on(engine).kernel_summary()
     """
     if name == "ray":
         from tracewarehouse.engines.ray import RayEngine

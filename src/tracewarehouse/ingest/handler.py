@@ -70,30 +70,36 @@ def trace_handler(
     spool: str | os.PathLike[str] | None = None,
     log: bool = False,
 ) -> Callable[[Profiler], None]:
-    """A function for `torch.profiler.profile(on_trace_ready=…)` that spools each trace to a warehouse.
+    """Makes a function for `torch.profiler.profile(on_trace_ready=…)` that stores each trace in a warehouse.
 
-    Each profiling window becomes one file in `WAREHOUSE/inbox/RUN/`, written atomically; `tw ingest --inbox`
-    ingests it, and replaces what looks like a secret: until then, the file is as the profiler wrote it. With
-    `wait=True` it is ingested before the handler returns. The first window is run `RUN`, window k is run
-    `RUN~k`. When the job starts again, by torchelastic, Slurm or a user, its runs are `RUN+1`, then `RUN+2`.
-    A failure is a warning and never stops the training.
+    Each profiling window becomes one file in `WAREHOUSE/inbox/RUN/`, as the profiler wrote it, secrets
+    included. `tw ingest --inbox` ingests it and replaces what looks like a secret. Window k is run `RUN~k`,
+    from k = 2. When the job starts again, its runs are `RUN+1`, then `RUN+2`. A failure is a warning and
+    never stops the training.
 
-    `also` is a folder for TensorBoard, as of `tensorboard_trace_handler`, which gets the same file: torch
-    exports a trace only once. With `auto_labels`, the run also gets labels from the environment, where known:
-    git.commit and git.branch of the working directory, slurm.job, wandb.run, ci.sha, image, the versions
-    python, torch and cuda or rocm, gpu, and host if the job runs on one machine (TW_AUTO_LABELS=0: none).
+    The warehouse may be at a URL (`s3://`, `gs://`, `az://`): a separate process uploads each trace from the
+    folder `spool` and deletes it there. At its end, the training process waits up to a minute for uploads. A
+    trace that was not uploaded is uploaded with the next one.
 
-    The warehouse may be in an object store (`s3://`, `gs://`, `az://`): each trace is written to the folder
-    `spool` (by default in the user's cache), and a separate process uploads it to `inbox/RUN/` and deletes
-    it. With `wait=True` the handler waits for the upload; otherwise the process does at its end, for up to a
-    minute. A trace that was not uploaded stays in the folder, and is uploaded with the next one.
+    Args:
+        run: Name of the run.
+        labels: Labels of the run.
+        wait: Ingests (or uploads) each trace before the handler returns.
+        also: Folder for TensorBoard that gets the same file: torch exports a trace only once.
+        auto_labels: Adds labels from the environment: git.commit, git.branch, slurm.job, wandb.run, ci.sha,
+            image, python, torch, cuda or rocm, gpu, host (TW_AUTO_LABELS=0: none).
+        spool: Folder for traces to upload (default: in the user's cache).
+        log: Writes the verdict on each trace of rank 0 to stderr, as `tw.verdict` returns it. A separate
+            process computes it at low priority; the training never waits for it.
 
-    With `log`, the verdict on each trace of rank 0 goes to stderr, as `tw.verdict` returns it. A separate
-    process computes it, at low priority: the training never waits for it, and may end before. Why there is no
-    verdict is one line.
+    Raises:
+        ParamError: The name or a label is invalid or looks like a secret.
+        WarehouseError: The URL does not name a store.
 
-    Raises ParamError for a run name or label that is invalid or looks like a secret, WarehouseError for a URL
-    without a store.
+    Example:
+        >>> handler = tw.trace_handler("warehouse", run="nightly")
+        >>> with torch.profiler.profile(on_trace_ready=handler):
+        ...     train()
     """
     url = _url_of_store(warehouse) if is_url(warehouse) else None
     folder = Path(warehouse) if url is None else spool_folder(url, spool)

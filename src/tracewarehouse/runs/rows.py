@@ -509,7 +509,7 @@ def provenance_of(
 
 _FIELDS = (
     Field("key", "VARCHAR"),
-    Field("bytes", "BIGINT", "B"),
+    Field("bytes", "BIGINT", "bytes"),
     Field("rows", "BIGINT"),
     Field("ranks", "VARCHAR"),
     Field("sha256", "VARCHAR"),

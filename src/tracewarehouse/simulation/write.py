@@ -438,11 +438,27 @@ def simulate(
     progress: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> Simulated:
-    """Writes the traces of a job, `rankN.json.gz`, and `truth.json` to a new or empty folder.
+    """Writes the traces of a simulated job, `rankN.json.gz`, and `truth.json` with the expected results.
 
-    Pass a Job, or its settings by name (`ranks=8, tensor=2, injections=["slow-rank:rank=3"]`). The same
-    settings give the same bytes. `progress` is called with ranks done and total ranks. Raises ParamError,
-    UnknownName, and TwError if the folder is not empty.
+    The same settings give the same bytes.
+
+    Args:
+        folder: A new or empty folder.
+        job: A Job; or give its settings by name.
+        progress: Called with the numbers of finished and of all ranks.
+        settings: Settings of a Job, such as `ranks=8, tensor=2, injections=["slow-rank:rank=3"]`.
+
+    Returns:
+        `files`, `truth` (a path), `events` (their number) and `seconds`.
+
+    Raises:
+        ParamError: A setting is invalid.
+        UnknownName: An injection is unknown.
+        TwError: The folder is not empty.
+
+    Example:
+        >>> len(tw.simulate("simulated", ranks=2, steps=2, layers=1).files)
+        2
     """
     started = perf_counter()
     if job is None:

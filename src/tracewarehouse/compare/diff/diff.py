@@ -287,18 +287,29 @@ Key = tuple[Any, ...]
 
 
 class Diff(Analyses[Result], Struct, frozen=True):
-    """The difference of two selections; every analysis is a method, as of a `Warehouse`.
+    """The difference of two selections, made by `Warehouse.diff`; every analysis is a method.
 
     Ranks, devices and steps are combined, and every value is per rank: summed measures are divided by the
     number of ranks with data; if the rows have steps, by the number of their complete steps, and rows of
-    other steps are excluded, unless `all_steps`. With `by_rank`, ranks are compared with their counterpart.
-    `measure` classifies rows as increased or decreased, by default the first
-    time. Numbers of steps and addresses in names are ignored. A parameter `by_step` is
-    ignored: the comparison sets it.
+    other steps are excluded. Numbers of steps and addresses in names are ignored, as is a parameter
+    `by_step`.
 
-    `alpha` is the significance level, `min_effect` the smallest relative change that matters: of a row for
-    its verdict, of the step for that of `changes`. `earlier` finds earlier runs of a metric, for the noise
-    between runs; `alike` recorded runs, for gates with one run per side.
+    Attributes:
+        base: One side.
+        head: The other side.
+        catalog: Definitions of tables and analyses.
+        by_rank: Compares each rank with its counterpart.
+        all_steps: Includes incomplete steps.
+        measure: The column that classifies rows as increased or decreased (default: the first time).
+        alpha: Significance level of the verdicts (default 0.05).
+        min_effect: Smallest relative change that matters (ratio, default 0.01): of a row for its verdict, of
+            the step for that of `changes`.
+        earlier: Finds earlier runs of a metric, for the noise between runs.
+        alike: Finds recorded runs like these, for gates with one run per side.
+
+    Example:
+        >>> wh.diff("fp8-off", "fp8-on")
+        <Diff base: fp8-off; head: fp8-on>
     """
 
     base: Selection
@@ -325,9 +336,20 @@ class Diff(Analyses[Result], Struct, frozen=True):
         return self.changes()._repr_html_()
 
     def analyze(self, name: str, version: int | None = None, **params: object) -> Result:
-        """The comparison of an analysis: keys, base, head and delta of each measure, change and verdict.
+        """Compares the rows of an analysis.
 
-        Raises UnknownName, ParamError; TwError if a side has no rank, or no complete step, with data.
+        Returns:
+            A row per key: `base_X`, `head_X` and `delta_X` of each measure X in its unit, `change`, and,
+            where values repeat over runs or steps, `verdict`, `low` and `high` (ratio, 95 %), `q`.
+
+        Raises:
+            UnknownName: There is no such analysis or version.
+            ParamError: A parameter is invalid, or no measure can be combined over ranks.
+            TwError: A side has no rank, or no complete step, with data.
+
+        Example:
+            >>> diff = wh.diff("fp8-off", "fp8-on")
+            >>> diff.analyze("kernel_summary").select("name", "delta_sum_ns", "verdict")
         """
         contract = self.catalog.get(name, version, kind="analysis")
         steps, positions = self._complete_steps(contract)
@@ -357,13 +379,31 @@ class Diff(Analyses[Result], Struct, frozen=True):
         gates: Iterable[str] = (),
         normalize: str | None = None,
     ) -> Change:
-        """The overall change: configuration differences, verdict on the step time, breakdown, and gates.
+        """Compares the runs as a whole: configuration, verdict on the step time, breakdown, and gates.
 
-        `interval` is `step`, `window` or `annotation:NAME`; `steps` are numbers of steps, by default all
-        complete ones. `normalize` is `sample`, `token` or `label.K`: times and sizes are then per sample or
-        token, counted by the labels `samples_per_step` or `tokens_per_step` of each run, or per unit of K.
         With one run per side, a gate on the change of a time needs a change beyond its bound by three
-        deviations between runs: of recorded runs like these, else 3 %. Raises ParamError, UnknownName.
+        deviations between runs: of recorded runs like these, else 3 %.
+
+        Args:
+            interval: `step`, `window` or `annotation:NAME`.
+            steps: Step numbers (default: all complete ones).
+            gates: Bounds such as `step_time <= +5%`.
+            normalize: `sample`, `token` or `label.K`: times and sizes per unit of work, counted by the labels
+                `samples_per_step`, `tokens_per_step` or K of each run.
+
+        Returns:
+            `verdict`, `line` (the verdict as text), `differences`, `breakdown`, `causes`, `gates`, `failed`;
+            `rows()` has the breakdown with times in ns.
+
+        Raises:
+            ParamError: An argument is invalid.
+            UnknownName: A metric of a gate or a label is unknown.
+
+        Example:
+            >>> change = wh.diff("fp8-off", "fp8-on").changes(gates=["step_time <= +5%"])
+            >>> change.verdict.word
+            'inconclusive'
+            >>> change.rows().select("level", "name", "delta_ns").head(3)
         """
         from tracewarehouse.compare.diff.change import CompareOptions, changes
         from tracewarehouse.compare.diff.gate import parse

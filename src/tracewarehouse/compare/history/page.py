@@ -302,32 +302,74 @@ def _level_lines(series: Series, x: _Axis, low: float, high: float) -> Iterator[
 
 
 class History(HistoryData, frozen=True):
-    """A metric over recorded runs, with its change points."""
+    """A metric over recorded runs, with its change points; made by `Warehouse.history`.
+
+    Attributes:
+        metric: The metric, with its column and filters.
+        series: Comparable runs, each series with `points` and `changes`.
+        missing: Runs without recorded results.
+        notices: Lines for the reader.
+        provenance: Where the values come from.
+        measured: What the values are: the metric, a statistic of its steps, per unit of work.
+
+    Example:
+        >>> [len(series.points) for series in wh.history("step_time").series]
+        [2]
+    """
 
     @property
     def result(self) -> Result:
-        """One row per series and run, in time order: series, definition, run, time, value and level.
+        """The rows: one per series and run, in time order.
 
-        The first run of a new level also has the change with its interval, the run before, the runs between
-        which the change occurred, and the acknowledgement; in other rows these are null.
+        Columns: `line` (series), `definition`, `run_id`, `version`, `stored`, `time_ns` (ns since 1970),
+        `value` and `level` (unit of the metric). The first run of a new level also has `change`,
+        `change_low`, `change_high` (ratios), `before`, `earliest`, `latest` (runs) and `acknowledged`; else
+        these are null.
+
+        Example:
+            >>> wh.history("step_time").result.select("run_id", "value").rows()
+            [{'run_id': 'fp8-off', 'value': ...}, {'run_id': 'fp8-on', 'value': ...}]
         """
         rows = from_rows(self._fields(), [row for series in self.series for row in _rows(series)])
         return replace(rows, provenance=self.provenance, notices=self.notices)
 
     def plot(self, width: int = 100) -> str:
-        """The series as text, at most `width` characters wide, and their changes."""
+        """Draws the series as text, with their changes.
+
+        Args:
+            width: Maximum number of characters per line.
+
+        Example:
+            >>> print(wh.history("step_time").plot(width=60))
+            step_time, 2 runs, 0 changes
+            ...
+        """
         return "".join(f"{line}\n" for line in chart_lines(self, width))
 
     def html(self) -> str:
-        """The series as one self-contained HTML file."""
+        """Returns the series as one self-contained HTML file.
+
+        Example:
+            >>> _ = Path("history.html").write_text(wh.history("step_time").html())
+        """
         return "".join(render_page("history.html", page=_page(self)))
 
     def polars(self) -> polars.DataFrame:
-        """The rows of `result` as a Polars data frame."""
+        """Returns the rows of `result` as a Polars data frame.
+
+        Example:
+            >>> wh.history("step_time").polars().height
+            2
+        """
         return self.result.polars()
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of `result` as dictionaries."""
+        """Returns the rows of `result` as dictionaries.
+
+        Example:
+            >>> [row["run_id"] for row in wh.history("step_time").rows()]
+            ['fp8-off', 'fp8-on']
+        """
         return self.result.rows()
 
     def _fields(self) -> list[Field]:

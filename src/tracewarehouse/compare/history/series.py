@@ -132,16 +132,32 @@ class HistoryData(Struct, frozen=True):
 
     @property
     def unit(self) -> str | None:
-        """The unit of the values."""
+        """The unit of the values.
+
+        Example:
+            >>> wh.history("step_time").unit
+            'ns'
+        """
         return self.metric.column.unit
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """The changes of all series."""
+        """The changes of all series, each with `before` and `after` (runs), `change` (ratio), and more.
+
+        Example:
+            >>> wh.history("step_time").changes
+            ()
+        """
         return tuple(change for series in self.series for change in series.changes)
 
     def title(self, series: Series) -> str:
-        """The metric, the group and the number of runs and changes of a series."""
+        """Returns the metric, the group and the number of runs and changes of a series.
+
+        Example:
+            >>> history = wh.history("step_time")
+            >>> history.title(history.series[0])
+            'step_time, 2 runs, 0 changes'
+        """
         parts = [one_line(series.name)] if series.name else []
         if len({each.definition for each in self.series}) > 1:
             parts.append(f"definition {series.definition}")
@@ -149,7 +165,13 @@ class HistoryData(Struct, frozen=True):
         return ", ".join([self.measured, *parts])
 
     def verdict(self, change: Change) -> str:
-        """Whether a change is better or worse; empty if the metric has no goal."""
+        """Returns whether a change is `better` or `worse`; empty if the metric has no goal.
+
+        Example:
+            >>> history = wh.history("step_time")
+            >>> [history.verdict(change) for change in history.changes]
+            []
+        """
         goal = self.metric.column.better
         if goal is None:
             return ""

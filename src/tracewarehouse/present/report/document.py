@@ -322,7 +322,22 @@ class Verdict(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """A report; `name` is its default file name without the suffix, `subtitle` one line below the title."""
+    """A report, made by `Warehouse.report` or `Warehouse.report_runs`.
+
+    Attributes:
+        name: Its default file name without the suffix.
+        subtitle: One line below the title.
+        facts: Names and values at the top.
+        verdict: The answer: a sentence, what it costs, and what to try.
+        tiles: Key numbers, linked to the sections with their details.
+        legend: Categories whose colors the page uses.
+        recording: What the recordings can carry, in one line.
+        place: The option that selects the warehouse, at the end of each command.
+
+    Example:
+        >>> page = wh.report_runs()
+        >>> page.name
+    """
 
     name: str
     title: str
@@ -338,11 +353,20 @@ class Page(Struct, frozen=True):
 
     @property
     def is_basis(self) -> bool:
-        """Whether the recordings carry some claim."""
+        """Whether the recordings carry some claim.
+
+        Example:
+            >>> page.is_basis
+            True
+        """
         return not self.recording.startswith(NO_BASIS)
 
     def linked(self, folder: Path) -> Page:
-        """The page with links from its runs to their pages in a folder, as far as these exist."""
+        """Adds links from the runs of the page to their pages in a folder, as far as these exist.
+
+        Example:
+            >>> page = page.linked(Path())
+        """
 
         def with_link(row: RunRow) -> RunRow:
             exists = (folder / f"{row.name}.html").is_file()
@@ -354,7 +378,14 @@ class Page(Struct, frozen=True):
         )
 
     def html(self) -> Iterator[str]:
-        """The page as one HTML file, in chunks. Raises TwError if the extra `plot` is not installed."""
+        """Returns the page as one self-contained HTML file, in chunks.
+
+        Raises:
+            TwError: The extra `plot` is not installed.
+
+        Example:
+            >>> _ = Path("report.html").write_text("".join(page.html()))
+        """
         legend = [(key, category_name(key)) for key in self.legend]
         return render_page("report.html", page=self, legend=legend, draw=svg, place=self.place)
 
