@@ -1264,6 +1264,9 @@ class Warehouse(Analyses[Result]):
             `found` (each with `file`, `where`, `rule` and the number of `values`), `files` (the number of
             files read) and `failed`.
 
+        Raises:
+            UnknownName: A run is unknown.
+
         Example:
             >>> wh.secrets("fp8-on").found
             []
@@ -1292,6 +1295,7 @@ class Warehouse(Analyses[Result]):
             `lines` (what was done) and `left` (what still has secrets, and what to do).
 
         Raises:
+            UnknownName: A run is unknown.
             TwError: A run with secrets has pending ranks.
 
         Example:

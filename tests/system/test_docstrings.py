@@ -32,13 +32,11 @@ SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
 CLASSES = (tw.Warehouse, tw.Result, Diff, History, Page)
 ERRORS = vars(errors) | vars(builtins) | {"QueryLimitError": QueryLimitError}
 PACKAGES = {"Warehouse.export_delta": "deltalake"}  # that an example needs
-# The run may be new, or what is searched is empty.
+# The run may be new.
 NEW_NAMES = (
     "Warehouse.ingest",
     "tw.trace_handler",
     "Result.of_run",
-    "Warehouse.secrets",
-    "Warehouse.remove_secrets",
 )
 TRACES = ROOT / "tests" / "data" / "first-steps"
 

@@ -147,13 +147,17 @@ def _place(hit: Redaction) -> str:
 
 
 def scan_warehouse(store: Versions, runs: Sequence[str] | None, policy: Policy = NO_POLICY) -> SecretReport:
-    """Searches every file of a warehouse, or those of some runs only, and the traces in its inbox."""
+    """Searches every file of a warehouse, or those of some runs only, and the traces in its inbox.
+
+    Raises UnknownName for a run without any file.
+    """
     redactor = Redactor(b"", policy)
     keys = None if runs is None else {run_key(run) for run in runs}
-    report = SecretReport()
+    report, seen = SecretReport(), set()
     for entry in store.objects.walk(""):
         path, place = store.path(entry.key), PurePosixPath(entry.key)
         run = _run_of(place)
+        seen.add(run)
         if place.as_posix() == POLICY_FILE or (keys is not None and run not in keys):
             continue
         is_spooled = place.parts[0] == INBOX and path.suffix != NOTE_SUFFIX
@@ -175,6 +179,8 @@ def scan_warehouse(store: Versions, runs: Sequence[str] | None, policy: Policy =
             report.failed.append(NotScanned(shown, str(error) or type(error).__name__))
             continue
         report.files += 1
+    for unknown in (run for run in runs or () if run_key(run) not in seen):
+        raise UnknownName("run", unknown, store.runs())
     return report
 
 

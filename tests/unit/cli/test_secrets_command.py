@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_runner import CliResult, tw
+from conftest import ROOT
 from secret_samples import all_samples, injected, stored_needles
 from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
@@ -216,3 +217,9 @@ def test_ingest_without_redaction(tmp_path: Path) -> None:
     assert tw("ingest", path, "-w", root, "--no-redact").code == 0
     assert tw("info", "night", "-w", root).out.endswith("redaction off\n")
     assert tw("secrets", "-w", without_shell_file(root)).code == 1
+
+
+def test_a_run_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    assert tw("ingest", ROOT / "tests/data/first-steps", "--run", "fp8-on", "-w", tmp_path / "wh").code == 0
+    cli = tw("secrets", "--run", "fp8-of", "-w", tmp_path / "wh")
+    assert cli.errors == ["tw: unknown run: fp8-of", "hint: did you mean fp8-on?"]

@@ -348,7 +348,7 @@ def _far(side: Sequence[float], other: Sequence[float]) -> float | None:
 
     By Student's t of the value against the rest of both sides. The limit was fitted to simulated pairs of
     3 + 3 to 10 + 10 runs without an outlier, so that at most 5 % have such a value: bimodal noise decides at
-    3 + 3, noise with heavy tails (Student's t, 3 degrees of freedom) above. See tests/unit/compare/stats/POWER.md.
+    3 + 3, noise with heavy tails (Student's t, 3 degrees of freedom) above. See stats/POWER.md.
     """
     if len(side) < 3:
         return None
