@@ -125,8 +125,7 @@ def sources_of(
 
 def table_file(record: Mapping[str, Any]) -> TableFile:
     """A file from its record, without a share."""
-    chunks = tuple(map(tuple, record.get("chunks", ())))
-    return record_of(TableFile, {**record, "chunks": chunks}, rows=0)
+    return record_of(TableFile, record, rows=0)
 
 
 def in_order(files: Iterable[TableFile]) -> tuple[TableFile, ...]:

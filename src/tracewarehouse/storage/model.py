@@ -36,7 +36,6 @@ class TableFile(Struct, frozen=True):
     """A source's share of a stored Parquet file: `rows` are the source's, the rest is of the file.
 
     The footer is the Parquet metadata with its length and the closing magic: the last `footer_bytes` bytes.
-    `chunks`: first byte, size in bytes and CRC-32 of each large column chunk.
     """
 
     table: str
@@ -52,7 +51,6 @@ class TableFile(Struct, frozen=True):
     last_rank: int
     file_ranks: int = 1
     crc32: int = 0
-    chunks: tuple[tuple[int, int, int], ...] = ()
     unknown: Unknown = ()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from enum import IntEnum
 from io import FileIO
 from pathlib import Path
@@ -22,66 +21,34 @@ from tracewarehouse.storage.model import TableFile
 
 _TAIL_BYTES = 8  # length of the Parquet metadata, and the magic
 _MAGIC = b"PAR1"
-
-
-# Column chunks of more than this have separate checksums: a reader of one need not read the file.
-_CHUNK_BYTES = 16 << 20
 # Files are read for their CRC-32 in pieces that stay in the cache of a core.
 _PIECE_BYTES, _LARGE_BYTES = 1 << 16, 4 << 20
 
 
 class FileFacts(Struct, frozen=True):
-    """Identity of a Parquet file; the footer is the metadata with its length and the closing magic.
-
-    `chunks`: first byte, size in bytes and CRC-32 of each large column chunk, in the order of the file.
-    """
+    """Identity of a Parquet file; the footer is the metadata with its length and the closing magic."""
 
     bytes: int
     sha256: str
     footer_bytes: int
     footer_sha256: str
     crc32: int
-    chunks: tuple[tuple[int, int, int], ...] = ()
 
 
 def file_facts(path: Path) -> FileFacts:
     """The facts of a Parquet file, read once from start to end; the file must have a footer."""
     digest, crc = hashlib.sha256(), 0
-    large = [(first, size, 0) for first, size in _large_chunks(path)]
     with path.open("rb") as file:
         size = file.seek(-8, 2) + 8
         footer_bytes = int.from_bytes(file.read(4), "little") + 8
         file.seek(0)
-        at, end = 0, size - footer_bytes
-        edges = sorted({end, *(edge for first, count, _ in large for edge in (first, first + count))})
-        for edge in edges:
-            while at < edge:
-                piece = file.read(min(edge - at, 1 << 20))
-                digest.update(piece)
-                crc = crc32(piece, crc)
-                large = [
-                    (first, count, crc32(piece, known) if first <= at < first + count else known)
-                    for first, count, known in large
-                ]
-                at += len(piece)
+        while piece := file.read(min(size - footer_bytes - file.tell(), 1 << 20)):
+            digest.update(piece)
+            crc = crc32(piece, crc)
         footer = file.read()
     digest.update(footer)
     footer_sha256 = hashlib.sha256(footer).hexdigest()
-    return FileFacts(size, digest.hexdigest(), footer_bytes, footer_sha256, crc32(footer, crc), tuple(large))
-
-
-def _large_chunks(path: Path) -> Iterator[tuple[int, int]]:
-    """First byte and size of each large column chunk, in the order of the file."""
-    if path.stat().st_size <= _CHUNK_BYTES:
-        return
-    import pyarrow.parquet as pq
-
-    footer = pq.read_metadata(path)
-    for group in range(footer.num_row_groups):
-        for number in range(footer.num_columns):
-            chunk = footer.row_group(group).column(number)
-            if chunk.total_compressed_size > _CHUNK_BYTES:
-                yield chunk.dictionary_page_offset or chunk.data_page_offset, chunk.total_compressed_size
+    return FileFacts(size, digest.hexdigest(), footer_bytes, footer_sha256, crc32(footer, crc))
 
 
 def sha256(path: Path) -> str:
