@@ -30,7 +30,8 @@ from tracewarehouse.ingest.resources import is_large, release_memory
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Rows = NDArray[np.integer] | slice | None
+    _Rows = NDArray[np.integer] | slice
+    Rows = _Rows | None
 
 
 class Codes(NamedTuple):
@@ -188,15 +189,15 @@ class Columns:
         self._arrow[name] = pa.chunked_array([pa.array(values, mask=mask)])
         self._ints.pop(name, None)
 
+    def _count(self, rows: Rows) -> int:
+        if rows is None:
+            return self.rows
+        return len(range(self.rows)[rows] if isinstance(rows, slice) else rows)
+
     def _taken(self, name: str, rows: Rows, type_: pa.DataType) -> pa.Array:
         column = self._arrow.get(name)
         if column is None:
-            count = (
-                self.rows
-                if rows is None
-                else len(range(self.rows)[rows] if isinstance(rows, slice) else rows)
-            )
-            return pa.nulls(count, type_)
+            return pa.nulls(self._count(rows), type_)
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(self.rows)
             column = column.slice(start, stop - start)
@@ -289,6 +290,12 @@ class SpillFile:
             left, self._end = left[done:], self._end + done
         return block
 
+    def some(self, block: _Block, rows: _Rows) -> NDArray[Any]:
+        """Some of the values of a block."""
+        if isinstance(rows, slice):
+            return self.read(block, rows.start, rows.stop)
+        return self.read(block)[rows]
+
     def read(self, block: _Block, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """The values of a block, or its values from `start` to `stop`."""
         width = block.dtype.itemsize
@@ -337,41 +344,28 @@ class SpilledColumns(Columns):
 
     def ints(self, name: str, rows: Rows = None) -> Ints:
         """A BIGINT column, or the given rows of it."""
-        if rows is not None and not isinstance(rows, slice):
-            return self._some_ints(name, np.asarray(rows))
-        first, last, _ = slice(None).indices(self.rows) if rows is None else rows.indices(self.rows)
-        values, valid = np.zeros(max(last - first, 0), np.int64), np.zeros(max(last - first, 0), np.bool_)
-        for chunk, low, high, at in self._between(name, first, last):
-            into = slice(at, at + high - low)
-            valid[into] = self._valid(chunk, low, high)
+        values = np.zeros(self._count(rows), np.int64)
+        valid = np.zeros(len(values), np.bool_)
+        for chunk, some, into in self._pieces(name, rows):
+            valid[into] = self._valid(chunk, some)
             if chunk.data is not None:
-                values[into] = self._file.read(chunk.data, low, high)
+                values[into] = self._file.some(chunk.data, some)
         return Ints(values, valid)
 
     def valid(self, name: str, rows: Rows = None) -> NDArray[np.bool_]:
         """Which rows have a value of a BIGINT column."""
-        if rows is not None and not isinstance(rows, slice):
-            return self._some_ints(name, np.asarray(rows)).valid
-        first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
-        found = np.zeros(max(last - first, 0), np.bool_)
-        for chunk, low, high, at in self._between(name, first, last):
-            found[at : at + high - low] = self._valid(chunk, low, high)
+        found = np.zeros(self._count(rows), np.bool_)
+        for chunk, some, into in self._pieces(name, rows):
+            found[into] = self._valid(chunk, some)
         return found
 
     def codes(self, name: str, rows: Rows = None) -> Codes:
         """A text column as codes, or the given rows of it."""
         words = self.words(name)
-        if rows is not None and not isinstance(rows, slice):
-            codes = np.full(len(rows), -1, np.int32)
-            for chunk, low, mine, indexes in self._wanted(name, np.asarray(rows)):
-                if chunk.data is not None:
-                    codes[indexes] = self._file.read(chunk.data)[mine - low]
-            return Codes(codes, words)
-        first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
-        codes = np.full(max(last - first, 0), -1, np.int32)
-        for chunk, low, high, at in self._between(name, first, last):
+        codes = np.full(self._count(rows), -1, np.int32)
+        for chunk, some, into in self._pieces(name, rows):
             if chunk.data is not None:
-                codes[at : at + high - low] = self._file.read(chunk.data, low, high)
+                codes[into] = self._file.some(chunk.data, some)
         return Codes(codes, words)
 
     def words(self, name: str) -> pa.Array:
@@ -385,14 +379,11 @@ class SpilledColumns(Columns):
 
     def where(self, name: str, wanted: NDArray[np.bool_], rows: Rows = None) -> NDArray[np.bool_]:
         """Whether the text of each row is selected; `wanted` has one entry per word. False for null."""
-        if rows is not None and not isinstance(rows, slice):
-            return super().where(name, wanted, rows)
-        first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
-        found = np.zeros(max(last - first, 0), np.bool_)
+        found = np.zeros(self._count(rows), np.bool_)
         selected = np.append(wanted, False)  # -1 is the last
-        for chunk, low, high, at in self._between(name, first, last):
+        for chunk, some, into in self._pieces(name, rows):
             if chunk.data is not None:
-                found[at : at + high - low] = selected[self._file.read(chunk.data, low, high)]
+                found[into] = selected[self._file.some(chunk.data, some)]
         return found
 
     def put(self, name: str, values: NDArray[np.generic], valid: NDArray[np.bool_] | None = None) -> None:
@@ -428,7 +419,7 @@ class SpilledColumns(Columns):
         if pa.types.is_floating(column.type):
             numbers = values_of(column, 0.0)
         elif pa.types.is_boolean(column.type):
-            numbers = _bools(pc.fill_null(column, False)).view(np.int8)
+            numbers = pc.fill_null(column, False).to_numpy(zero_copy_only=False).view(np.int8)
         else:
             numbers = _smallest(values_of(column.cast(pa.int64()), 0))
         return _Chunk(rows, nulls, valid, self._file.write(numbers))
@@ -447,35 +438,22 @@ class SpilledColumns(Columns):
         self._words[name] = pa.concat_arrays([known, new])
         return np.append(indexes, -1)[codes].astype(np.int32)
 
-    def _between(self, name: str, first: int, last: int) -> Iterator[tuple[_Chunk, int, int, int]]:
-        """The chunks with rows from `first` to `last`: their range of rows, and its offset in the result."""
+    def _pieces(self, name: str, rows: Rows) -> Iterator[tuple[_Chunk, _Rows, _Rows]]:
+        """The chunks with some of the rows: which rows of the chunk, and their places in the result."""
+        if rows is not None and not isinstance(rows, slice):
+            yield from self._wanted(name, np.asarray(rows))
+            return
+        first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
         start = 0
         for chunk in self._chunks.get(name, ()):
             low, high = max(first - start, 0), min(last - start, chunk.rows)
             if low < high:
-                yield chunk, low, high, start + low - first
+                at = start + low - first
+                yield chunk, slice(low, high), slice(at, at + high - low)
             start += chunk.rows
 
-    def _valid(self, chunk: _Chunk, low: int, high: int) -> NDArray[np.bool_]:
-        if chunk.valid is None:
-            return np.full(high - low, chunk.nulls == 0)
-        bits = self._file.read(chunk.valid, low // 8, (high + 7) // 8)
-        unpacked: NDArray[np.bool_] = np.unpackbits(bits, bitorder="little").view(np.bool_)
-        return unpacked[low % 8 : low % 8 + high - low]
-
-    def _some_ints(self, name: str, rows: NDArray[np.integer]) -> Ints:
-        """The values of the given rows, read chunk by chunk, in the given order."""
-        values, valid = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
-        for chunk, low, mine, indexes in self._wanted(name, rows):
-            if chunk.nulls < chunk.rows and chunk.data is not None:
-                values[indexes] = self._file.read(chunk.data)[mine - low]
-                valid[indexes] = self._valid(chunk, 0, chunk.rows)[mine - low]
-        return Ints(values, valid)
-
-    def _wanted(
-        self, name: str, rows: NDArray[np.integer]
-    ) -> Iterator[tuple[_Chunk, int, NDArray[np.integer], NDArray[np.integer] | slice]]:
-        """Each chunk with some of the rows: its first row, those rows, and their indexes in the result."""
+    def _wanted(self, name: str, rows: NDArray[np.integer]) -> Iterator[tuple[_Chunk, _Rows, _Rows]]:
+        """`_pieces` for single rows, in any order."""
         chunks = self._chunks.get(name, [])
         order = None if bool((rows[1:] >= rows[:-1]).all()) else np.argsort(rows, kind="stable")
         ascending = rows if order is None else rows[order]
@@ -483,57 +461,54 @@ class SpilledColumns(Columns):
         edges = np.searchsorted(ascending, first.astype(rows.dtype))
         for number in np.flatnonzero(edges[1:] > edges[:-1]).tolist():
             mine = slice(edges[number], edges[number + 1])
-            yield chunks[number], int(first[number]), ascending[mine], mine if order is None else order[mine]
+            some = ascending[mine] - int(first[number])
+            yield chunks[number], some, mine if order is None else order[mine]
+
+    def _valid(self, chunk: _Chunk, rows: _Rows) -> NDArray[np.bool_]:
+        low, high = (rows.start, rows.stop) if isinstance(rows, slice) else (0, chunk.rows)
+        if chunk.valid is None:
+            valid = np.full(high - low, chunk.nulls == 0)
+        else:
+            bits = self._file.read(chunk.valid, low // 8, (high + 7) // 8)
+            valid = np.unpackbits(bits, bitorder="little").view(np.bool_)[low % 8 : low % 8 + high - low]
+        return valid if isinstance(rows, slice) else valid[rows]
 
     def _taken(self, name: str, rows: Rows, type_: pa.DataType) -> pa.Array:
         if name not in self._chunks:
             return super()._taken(name, rows, type_)
-        if rows is None or isinstance(rows, slice):
-            first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
-            parts = [
-                self._arrow_part(name, chunk, low, high)
-                for chunk, low, high, _ in self._between(name, first, last)
-            ]
-            return _joined(parts, self._type(name))
-        wanted = np.asarray(rows)
-        picked: list[pa.Array] = []
-        indexes: list[NDArray[np.integer]] = []
-        for chunk, low, mine, into in self._wanted(name, wanted):
-            picked.append(self._picked(name, chunk, mine - low))
+        parts: list[pa.Array] = []
+        places: list[NDArray[np.integer]] = []
+        for chunk, some, into in self._pieces(name, rows):
+            parts.append(self._picked(name, chunk, some))
             if not isinstance(into, slice):
-                indexes.append(into)
-        joined = _joined(picked, self._type(name))
-        if not indexes:
-            return joined
-        back = np.empty(len(wanted), np.int64)
-        back[np.concatenate(indexes)] = np.arange(len(wanted))
-        return joined.take(pa.array(back))
+                places.append(into)
+        found = parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.nulls(0, self._types[name])])
+        return found.take(pa.array(np.argsort(np.concatenate(places)))) if places else found
 
-    def _type(self, name: str) -> pa.DataType:
-        return self._types[name]
-
-    def _picked(self, name: str, chunk: _Chunk, rows: NDArray[np.integer]) -> pa.Array:
+    def _picked(self, name: str, chunk: _Chunk, rows: _Rows) -> pa.Array:
         """Some rows of a chunk; if few texts are needed, only their bytes are read."""
+        if isinstance(rows, slice):
+            return self._arrow_part(name, chunk, rows.start, rows.stop)
         if chunk.text is None or chunk.data is None or len(rows) * _FEW > chunk.rows:
             return self._arrow_part(name, chunk, 0, chunk.rows).take(pa.array(rows))
         offsets = self._file.read(chunk.data)
-        valid = self._valid(chunk, 0, chunk.rows)[rows]
+        valid = self._valid(chunk, rows)
         texts = [
             self._file.read(chunk.text, int(offsets[row]), int(offsets[row + 1])).tobytes().decode()
             if there
             else None
             for row, there in zip(rows.tolist(), valid.tolist(), strict=True)
         ]
-        return pa.array(texts, self._type(name))
+        return pa.array(texts, self._types[name])
 
     def _arrow_part(self, name: str, chunk: _Chunk, low: int, high: int) -> pa.Array:
-        type_, rows = self._type(name), high - low
+        type_, rows = self._types[name], high - low
         if chunk.data is None:
             words = self._words.get(name)
             if pa.types.is_dictionary(type_) and words is not None:
                 return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), words)
             return pa.nulls(rows, type_)
-        valid = self._valid(chunk, low, high)
+        valid = self._valid(chunk, slice(low, high))
         mask = None if chunk.nulls == 0 else ~valid
         if chunk.text is not None:
             offsets = self._file.read(chunk.data, low, high + 1)
@@ -554,20 +529,10 @@ def _bytes(values: NDArray[Any]) -> memoryview:
     return memoryview(values.view(np.uint8).data) if values.nbytes else memoryview(b"")
 
 
-def _bools(column: pa.Array) -> NDArray[np.bool_]:
-    return column.to_numpy(zero_copy_only=False).astype(np.bool_, copy=False)  # type: ignore[no-any-return]
-
-
 def _smallest(values: NDArray[np.integer]) -> NDArray[np.generic]:
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
     fits = next(each for each in _SMALL if np.iinfo(each).min <= low and high <= np.iinfo(each).max)
     return values.astype(fits, copy=False)
-
-
-def _joined(parts: list[pa.Array], type_: pa.DataType) -> pa.Array:
-    if not parts:
-        return pa.nulls(0, type_)
-    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def read_table(
