@@ -265,7 +265,9 @@ def _record_without_secrets(selection: Selection, secrets: Iterable[SecretFound]
     store = selection.store
     files = sorted({secret.file for secret in secrets if results.parse(secret.file)})
     folders = sorted({file.rpartition("/")[0] for file in files})
-    rollups = [key for folder in folders for _, key in results.rollups_below(store.objects, folder)]
+    rollups = [
+        key for folder in folders for _, key in results.every(store.objects, folder, results.parse_rollup)
+    ]
     store.objects.delete([*rollups, *files])
     analyses = sorted({file.split("/")[1] for file in files})
     runs = sorted({store.spelling(file.split("/")[2]) for file in files} & set(store.runs()))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
+from tracewarehouse.formats.memory_timeline import ACTIONS, CATEGORIES
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.formats.stored_source import StoredSource
 
@@ -86,3 +87,14 @@ def _as_stored(part: pa.Table) -> pa.Table:
         column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column for column in part.columns
     ]
     return pa.Table.from_arrays(plain, names=part.column_names)
+
+
+def element(row: dict[str, object]) -> str:
+    """The minified element of a row of a memory timeline."""
+    if row["element"] is not None:
+        return str(row["element"])
+    action, category = row["action"], row["category"]
+    time = row["ts_ns"] if row["ts_ns"] is not None else row["file_time_ns"]
+    action_number = row["file_action"] if action is None else ACTIONS.index(str(action))
+    category_number = row["file_category"] if category is None else CATEGORIES.index(str(category))
+    return f"[{time},{action_number},{row['bytes']},{category_number}]"

@@ -79,21 +79,9 @@ WITH
         '"ph": ' || to_json(ph),
         '"cat": ' || to_json(raw_category),
         '"name": ' || to_json(name),
-        CASE
-          WHEN pid IS NULL OR list_contains(extra_keys, 'pid') THEN NULL
-          WHEN TRY_CAST(pid AS BIGINT)::VARCHAR = pid THEN '"pid": ' || pid
-          ELSE '"pid": ' || to_json(pid)
-        END,
-        CASE
-          WHEN tid IS NULL OR list_contains(extra_keys, 'tid') THEN NULL
-          WHEN TRY_CAST(tid AS BIGINT)::VARCHAR = tid THEN '"tid": ' || tid
-          ELSE '"tid": ' || to_json(tid)
-        END,
-        CASE
-          WHEN flow_id IS NULL OR list_contains(extra_keys, 'id') THEN NULL
-          WHEN TRY_CAST(flow_id AS BIGINT)::VARCHAR = flow_id THEN '"id": ' || flow_id
-          ELSE '"id": ' || to_json(flow_id)
-        END,
+        {pid},
+        {tid},
+        {id},
         CASE
           WHEN list_contains(extra_keys, 'ts') THEN NULL
           WHEN ts_text IS NOT NULL THEN '"ts": ' || ts_text
@@ -127,6 +115,18 @@ ORDER BY event_id
 
 
 # The elements of a memory timeline, for a rank without events. `file_...` columns hold what no other one can.
+# A text that is a number, or a string.
+_ID = """CASE
+          WHEN {column} IS NULL OR list_contains(extra_keys, '{key}') THEN NULL
+          WHEN TRY_CAST({column} AS BIGINT)::VARCHAR = {column} THEN '"{key}": ' || {column}
+          ELSE '"{key}": ' || to_json({column})
+        END"""
+_IDS = {
+    key: _ID.format(key=key, column=column)
+    for key, column in (("pid", "pid"), ("tid", "tid"), ("id", "flow_id"))
+}
+
+
 _TIMELINE_TEXTS = """
 SELECT
   coalesce(
@@ -159,7 +159,9 @@ def event_texts(con: engine.Connection, run: str, rank: int, source: str = "even
     The connection has the tables `source`, with the columns of `events`, and `ranks`. The text equals that of
     the file except for the order of keys and whitespace between tokens.
     """
-    for text, members, extra in fetched(con, _TEXTS.format(source=source), {"run": run, "rank": rank}):
+    for text, members, extra in fetched(
+        con, _TEXTS.format(source=source, **_IDS), {"run": run, "rank": rank}
+    ):
         yield text if extra is None else _with_duplicates(members, extra)
 
 

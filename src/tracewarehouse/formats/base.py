@@ -47,6 +47,7 @@ class Part(Struct, frozen=True):
 
 # The reason of a loss behind a complete trace: no writer will continue such a file.
 AFTER_THE_END: Final = "bytes after the end of the trace"
+_MAX_RANK: Final = 999_999
 
 
 class Loss(Struct, frozen=True):
@@ -120,6 +121,21 @@ class Doubles(NamedTuple):
 
     values: NDArray[np.float64]
     valid: NDArray[np.bool_]
+
+
+def number(value: object) -> int | None:
+    """A non-negative number that may be written as text; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    return value if isinstance(value, int) and 0 <= value < 2**31 else None
+
+
+def rank_number(value: object) -> int | None:
+    """The same for a rank."""
+    found = number(value)
+    return found if found is not None and found <= _MAX_RANK else None
 
 
 def valid_of(column: pa.Array) -> NDArray[np.bool_]:

@@ -77,17 +77,6 @@ def rows(texts: Sequence[bytes], first: int) -> pa.RecordBatch:
     )
 
 
-def element(row: dict[str, object]) -> str:
-    """The minified element of a row."""
-    if row["element"] is not None:
-        return str(row["element"])
-    action, category = row["action"], row["category"]
-    time = row["ts_ns"] if row["ts_ns"] is not None else row["file_time_ns"]
-    action_number = row["file_action"] if action is None else ACTIONS.index(str(action))
-    category_number = row["file_category"] if category is None else CATEGORIES.index(str(category))
-    return f"[{time},{action_number},{row['bytes']},{category_number}]"
-
-
 def _changes(texts: Sequence[bytes]) -> Sequence[tuple[int, int, int, int] | None]:
     joined = b"[" + b",".join(texts) + b"]"
     try:

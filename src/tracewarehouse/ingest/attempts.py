@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
-from tracewarehouse.ingest.naming import number
+from tracewarehouse.formats.base import number
 from tracewarehouse.ingest.outcome import content_of
 from tracewarehouse.ingest.sources import Source, TimeWindow
 from tracewarehouse.storage import Json, RankSource

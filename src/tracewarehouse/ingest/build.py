@@ -18,7 +18,7 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -356,9 +356,7 @@ class _Group(Struct):
         outcome, source = one.rank.outcome, one.source
         facts = self._facts(source, outcome, built.facts) | {
             # Stored for the coverage notice of analyses that use launches.
-            "gpu_ns": built.coverage.gpu_ns,
-            "launch_known_ns": built.coverage.launch_known_ns,
-            "with_op_ns": built.coverage.with_op_ns,
+            **asdict(built.coverage),
         }
         return Staged(
             run=source.target.run,

@@ -18,16 +18,13 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.kernel_rules import kernel_rules_of
-from tracewarehouse.ingest.rebuild import READ, Rebuild
+from tracewarehouse.ingest.rebuild import READ, Rebuild, built
 from tracewarehouse.storage import (
     Changes,
     RankSource,
     RunVersion,
-    Staged,
     Store,
     layout,
     results,
@@ -188,9 +185,7 @@ class _Conversion(Struct):
             tasks = [self._rebuild(one, staging / f"{at:06d}") for at, one in enumerate(stored)]
             if not tasks:
                 return ()
-            with LocalEngine(resources.rebuild_jobs(task.source.text_bytes for task in tasks)) as engine:
-                built = [one for one in results_in_order(engine, tasks) if isinstance(one, Staged)]
-            return self.store.commit(built)
+            return self.store.commit(built(tasks))
 
     def _rebuild(self, stored: _Stored, folder: Path) -> Rebuild:
         if "events" in stored.source.expired:

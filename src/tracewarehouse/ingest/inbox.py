@@ -22,7 +22,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from tracewarehouse.errors import StoreUnavailable, TwError
-from tracewarehouse.ingest.naming import number
+from tracewarehouse.formats.base import number
 from tracewarehouse.location import store_url
 
 # Folder of a warehouse.

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from tracewarehouse.formats.base import number, rank_number
 from tracewarehouse.formats.json_text import members
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.storage.layout import MAX_RUN_NAME
@@ -182,7 +183,6 @@ def _cut(text: str, match: re.Match[str] | None) -> str:
     return bare_left or bare_right
 
 
-MAX_RANK = 999_999
 # The rest of a longer text remains in the header.
 _LONGEST_TEXT: Final = 4_096
 _VERSION_KEYS = ("torch_version", "pytorch_version", "framework_version")
@@ -225,8 +225,7 @@ def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
 
 def rank_of(header: Mapping[str, Any]) -> int | None:
     """The rank in the trace; None if it is missing or invalid."""
-    rank = number(_mapping(header.get("distributedInfo")).get("rank"))
-    return rank if rank is not None and rank <= MAX_RANK else None
+    return rank_number(_mapping(header.get("distributedInfo")).get("rank"))
 
 
 def rank_in_file(header: Mapping[str, Any]) -> int | None:
@@ -238,15 +237,6 @@ def rank_in_file(header: Mapping[str, Any]) -> int | None:
 def world_size_of(header: Mapping[str, Any]) -> int | None:
     """The world size in the trace."""
     return number(_mapping(header.get("distributedInfo")).get("world_size"))
-
-
-def number(value: object) -> int | None:
-    """A non-negative number that may be written as text; None for anything else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
-    return value if isinstance(value, int) and 0 <= value < 2**31 else None
 
 
 def _devices(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:

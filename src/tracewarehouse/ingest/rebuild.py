@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -143,18 +143,16 @@ class Rebuild(Struct, frozen=True):
         with system_allocator() if is_large(source.text_bytes) else nullcontext(), ExitStack() as opened:
             tables = self._tables(outcome, spill, opened)
             given = step_pattern if isinstance(step_pattern, str) else None
-            (built,) = build([RankTables(source.rank, tables, outcome)], rules, add, given)
+            (found,) = build([RankTables(source.rank, tables, outcome)], rules, add, given)
             for table in self.derived:
                 batches = (batch for rows in self._rows(table) for batch in rows.to_batches())
                 if (first := next(batches, None)) is not None:
                     add(table, chain((first,), batches))
         return {
             **source.facts,
-            **built.facts,
+            **found.facts,
             "tables": self._table_versions(rules.catalog),
-            "gpu_ns": built.coverage.gpu_ns,
-            "launch_known_ns": built.coverage.launch_known_ns,
-            "with_op_ns": built.coverage.with_op_ns,
+            **asdict(found.coverage),
         }
 
     def _table_versions(self, catalog: Catalog) -> dict[str, Json]:
@@ -417,11 +415,12 @@ def _upgrade_run(
             )
             for source, wanted in remaining
         ]
-        done += store.commit(_built(tasks)) if tasks else ()
+        done += store.commit(built(tasks)) if tasks else ()
         store.publish(version.run, Changes(sources=tuple(done), rebuilt=True))
 
 
-def _built(tasks: Sequence[Rebuild]) -> list[Staged]:
+def built(tasks: Sequence[Rebuild]) -> list[Staged]:
+    """What the tasks built, in several processes if that is worth it."""
     with LocalEngine(resources.rebuild_jobs(task.source.text_bytes for task in tasks)) as engine:
         return [result for result in results_in_order(engine, tasks) if isinstance(result, Staged)]
 

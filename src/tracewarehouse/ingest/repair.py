@@ -12,13 +12,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import TwError
-from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.kernel_rules import digest_of, kernel_rules_of
 from tracewarehouse.ingest.rebuild import (
     READ,
     Rebuild,
+    built,
     outdated_derivations,
     rebuilt,
     stored_files,
@@ -177,10 +176,8 @@ class TableRepair(Struct):
             else:
                 facts, definitions = dict(source.facts), source.definitions
                 others.append(rebuilt(source, headers.get(source.name, "{}"), (), facts, definitions))
-        with LocalEngine(resources.rebuild_jobs(task.source.text_bytes for task in tasks)) as engine:
-            built = [one for one in results_in_order(engine, tasks) if isinstance(one, Staged)]
         by_rank = {(source.rank, source.digest, source.part): source for source in sources}
-        for one in (*built, *others):
+        for one in (*built(tasks), *others):
             source = by_rank[one.rank, one.digest, one.part]
             yield _without_damage(one, source, faults, derived)
 

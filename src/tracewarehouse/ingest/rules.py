@@ -167,9 +167,9 @@ class Rules:
         found = self._evaluated(f"matches {pattern}", evaluate, texts)
         return [text is not None and matches for text, matches in zip(texts, found, strict=True)]
 
-    def extracted(self, pattern: str, texts: Sequence[str | None], group: int = 0) -> list[str | None]:
-        """The first match of a group of the pattern (RE2) in each text; "" without a match, None for null."""
-        found = self._computed(f"regexp_extract(text, {quote_text(pattern)}, {group})", texts)
+    def extracted(self, pattern: str, texts: Sequence[str | None]) -> list[str | None]:
+        """The first group of the pattern (RE2) in each text; "" without a match, None for null."""
+        found = self._computed(f"regexp_extract(text, {quote_text(pattern)}, 1)", texts)
         return [None if text is None else match for text, match in zip(texts, found, strict=True)]
 
     def numbers(self, texts: Sequence[str | None]) -> list[float | None]:

@@ -21,7 +21,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.formats.base import Redaction, Request
 from tracewarehouse.formats.file_text import EXPECTED_RESULTS, UnsupportedFormatError
@@ -35,18 +34,16 @@ from tracewarehouse.formats.redact import (
     policy_of,
 )
 from tracewarehouse.formats.registry import detect
-from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.build import redacted_by
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX
 from tracewarehouse.ingest.kernel_rules import kernel_rules_of
-from tracewarehouse.ingest.rebuild import READ, Rebuild, stored_files
+from tracewarehouse.ingest.rebuild import READ, Rebuild, built, stored_files
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.storage import (
     Changes,
     RankSource,
     RunVersion,
-    Staged,
     Store,
     Versions,
     check_labels,
@@ -352,7 +349,7 @@ class SecretRemoval(Struct, frozen=True, dict=True):
         labels |= {key: value for key, value in clean.items() if version.labels.get(key) != value}
         with self.store.staging() as staging:
             tasks = self._tasks(version, name, staging)
-            sources = self.store.commit(_built(tasks)) if tasks else ()
+            sources = self.store.commit(built(tasks)) if tasks else ()
         if name == version.run:
             self.store.publish(run, Changes(sources=sources, labels=labels, rebuilt=True))
         else:
@@ -420,11 +417,6 @@ class SecretRemoval(Struct, frozen=True, dict=True):
             left = [entry.key for prefix in prefixes for entry in self.store.objects.walk(prefix)]
             self.store.objects.delete([*left, layout.entry(name), layout.waiting(name)])
         self.store.forget()
-
-
-def _built(tasks: list[Rebuild]) -> list[Staged]:
-    with LocalEngine(resources.rebuild_jobs(task.source.text_bytes for task in tasks)) as engine:
-        return [result for result in results_in_order(engine, tasks) if isinstance(result, Staged)]
 
 
 class RemovalReport(Struct, frozen=True):

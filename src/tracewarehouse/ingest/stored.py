@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError
-from tracewarehouse.formats.base import Format, Outcome, Part
+from tracewarehouse.formats.base import Format, Outcome, Part, number
 from tracewarehouse.formats.registry import format_named
 from tracewarehouse.ingest.attempts import Attempt, place_of_run, stored_recording
 from tracewarehouse.ingest.kernel_rules import digest_of
@@ -25,7 +25,6 @@ from tracewarehouse.ingest.naming import (
     folder_of,
     folder_run_name,
     header_of,
-    number,
     rank_of,
     split_path,
 )

@@ -576,9 +576,7 @@ def _idle_parts(rows: list[GpuActivity], usual_ns: int) -> list[tuple[str, int, 
         else:
             edges = [called_ns, returned_ns, returned_ns + usual_ns]
             edges = [began, *(min(max(edge, began), row.start_ns) for edge in edges), row.start_ns]
-            for name, (start, end) in zip(
-                ("host", "call", "latency", "queued"), pairwise(edges), strict=True
-            ):
+            for name, (start, end) in zip(_PARTS, pairwise(edges), strict=True):
                 found[name] += [end - start] if end > start else []
     return [(part, sum(lengths), len(lengths)) for part, lengths in sorted(found.items()) if lengths]
 

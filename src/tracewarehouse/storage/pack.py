@@ -158,15 +158,15 @@ def _smallest(values: pa.ChunkedArray, tried: tuple[Encoding, ...]) -> Encoding:
     if len(values) < _SAMPLES * _TRIED_ROWS:
         return tried[0]
     sample = _sample(values, _TRIED_ROWS)
-    return min(tried, key=lambda encoding: _stored_bytes(sample, encoding, _TRIED_LEVEL))
+    return min(tried, key=lambda encoding: _stored_bytes(sample, encoding))
 
 
-def _stored_bytes(values: pa.ChunkedArray, encoding: Encoding, level: int) -> int:
+def _stored_bytes(values: pa.ChunkedArray, encoding: Encoding) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    packed = {"compression": "zstd", "compression_level": level, "data_page_size": _PAGE_BYTES}
+    packed = {"compression": "zstd", "compression_level": _TRIED_LEVEL, "data_page_size": _PAGE_BYTES}
     named = {"use_dictionary": False, "column_encoding": {"values": encoding.parquet_name}}
     bare = {"write_statistics": False, "store_schema": False}
     pq.write_table(pa.table({"values": values}), sink, **packed, **named, **bare)

@@ -70,7 +70,7 @@ class RunRepair:
             for number in range(newest.kept_from, top):
                 key = layout.version(self.run, number)
                 if number not in self.versions and key not in known:
-                    self._take_out(key, "version lost: no other object has what it held", is_loss=True)
+                    self._take_out(key, "version lost: no other object has what it held")
         changed = self._repair_commits(newest, known)
         self._publish(top, newest, changed)
         if newest is not None and not self._taken_out and (entry is None or entry.number < top):
@@ -105,7 +105,7 @@ class RunRepair:
                 self.store.objects.put_if_absent(key, encode_version(proved))
                 self.store.forget()
             return proved
-        self._take_out(key, "version lost: neither its index entry nor commits prove what it held", True)
+        self._take_out(key, "version lost: neither its index entry nor commits prove what it held")
         found, what = self._provable(top, entry if entry is not None and entry.number == top else None)
         self._step(layout.version(self.run, top + 1), what, is_loss=True)
         return replace(found, number=top)
@@ -189,12 +189,12 @@ class RunRepair:
             if is_intact or (key in known and name not in held):
                 continue
             if not stated:
-                self._take_out(key, "unpublished commit lost: ingest its traces again", is_loss=True)
+                self._take_out(key, "unpublished commit lost: ingest its traces again")
                 continue
             ranks = rank_list(source.rank for source in stated.values())
             what = f"commit written from the versions; header of rank {ranks} lost"
             if name in stored:
-                self._take_out(key, what, is_loss=True)
+                self._take_out(key, what)
                 moved[name] = self._write_commit(name, tuple(stated.values()), again=True)
             else:
                 self._step(key, what, is_loss=True)
@@ -234,9 +234,9 @@ class RunRepair:
         self.store.forget()
         self.versions = {one.number: one for one in self.store.readable(self.run, whole=True)}
 
-    def _take_out(self, key: str, what: str, is_loss: bool = False) -> None:
+    def _take_out(self, key: str, what: str) -> None:
         self._taken_out.add(key)
-        self._step(key, what, is_loss)
+        self._step(key, what, is_loss=True)
 
     def _step(self, key: str, what: str, is_loss: bool = False) -> None:
         self.steps.append(Step(self.run, key, what, is_loss))

@@ -117,13 +117,6 @@ def write_result(
         writer.add_key_value_metadata(named)
 
 
-def rollups_below(objects: Objects, folder: str = layout.RESULTS) -> Iterator[tuple[Recorded, str]]:
-    """Every roll-up in a folder with its key; ignores foreign names."""
-    for entry in objects.walk(f"{folder}/"):
-        if (found := parse_rollup(entry.key)) is not None:
-            yield found, entry.key
-
-
 def parse_rollup(key: str) -> Recorded | None:
     """The identity of the result that a roll-up is of; None for any other key."""
     return parse(f"{key.removesuffix(ROLLUP)}.parquet") if key.endswith(ROLLUP) else None
@@ -163,10 +156,12 @@ def parse(key: str) -> Recorded | None:
     return Recorded(folder[1], int(folder[2]), parts[2], parts[3], name[1], name[2])
 
 
-def every(objects: Objects, folder: str = layout.RESULTS) -> Iterator[tuple[Recorded, str]]:
-    """Every recorded result in a folder with its key."""
+def every(
+    objects: Objects, folder: str = layout.RESULTS, parsed: Callable[[str], Recorded | None] = parse
+) -> Iterator[tuple[Recorded, str]]:
+    """Every recorded result, or roll-up with `parse_rollup`, in a folder with its key."""
     for entry in objects.walk(f"{folder}/"):
-        if (found := parse(entry.key)) is not None:
+        if (found := parsed(entry.key)) is not None:
             yield found, entry.key
 
 

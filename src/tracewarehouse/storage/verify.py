@@ -206,7 +206,8 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
         what = results.fault(store.path(key), recorded)
         if what is not None:
             yield Problem(recorded.run, key, what)
-    for recorded, key in results.rollups_below(store.objects) if deep or not store.is_remote else ():
+    rollups = results.every(store.objects, parsed=results.parse_rollup)
+    for recorded, key in rollups if deep or not store.is_remote else ():
         if results.fault(store.path(key), recorded) is not None:
             yield Problem(recorded.run, key, "damaged roll-up: its result is read in its place")
     for key, names in results.lists(store.objects):

@@ -508,7 +508,7 @@ class Versions:
 
     def rollups(self, analysis: str, version: int) -> dict[Recorded, str]:
         """The roll-ups of recorded results of an analysis, and the key of each file."""
-        return dict(results.rollups_below(self.objects, layout.results(analysis, version)))
+        return dict(results.every(self.objects, layout.results(analysis, version), results.parse_rollup))
 
     def results_of(self, versions: Iterable[RunVersion]) -> dict[str, int]:
         """Run → number of results recorded of that version, for runs that have any."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from trace_reading import ReadTrace
+from trace_reading import ReadTrace, element
 from trace_texts import gz, write
 from tracewarehouse.formats.base import ACTIVITIES, Defect
-from tracewarehouse.formats.memory_timeline import TABLE, element
+from tracewarehouse.formats.memory_timeline import TABLE
 
 ROWS = [[-1, 1, 37888, 7], [10, 2, 512, 4], [20, 3, -30, 5], [30, 4, -50, 0], [40, 9, 8, 12]]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from trace_reading import ReadTrace, check_stored
+from trace_reading import ReadTrace, check_stored, element
 from trace_texts import SMALL_BYTES, event, trace, write
 from tracewarehouse.formats.base import Outcome
-from tracewarehouse.formats.memory_timeline import TABLE, element, rows
+from tracewarehouse.formats.memory_timeline import TABLE, rows
 from tracewarehouse.formats.stored_source import StoredSource
 
 KNOWN = Outcome("0", "{}", 1, 1)

@@ -84,7 +84,7 @@ def test_patterns_are_those_of_re2(rules: Rules) -> None:
 
 def test_parts_and_numbers_of_texts(rules: Rules) -> None:
     texts = ["ProfilerStep#12", "ProfilerStep#", "a", None]
-    assert rules.extracted("^ProfilerStep#([0-9]+)", texts, 1) == ["12", "", "", None]
+    assert rules.extracted("^ProfilerStep#([0-9]+)", texts) == ["12", "", "", None]
     assert rules.whole_numbers(["12", str(2**63), "", None]) == [12, None, None, None]
     assert rules.numbers(["0.0", "-1e3", "N/A", None]) == [0.0, -1000.0, None, None]
 

@@ -271,7 +271,7 @@ def repair_results(
     if gone and not dry_run:
         results.unlist(store.objects, gone)
     # Roll-ups only repeat what the results hold.
-    for recorded, key in tuple(results.rollups_below(store.objects)):
+    for recorded, key in tuple(results.every(store.objects, parsed=results.parse_rollup)):
         if recorded.run in keys and results.fault(store.path(key), recorded) is not None:
             if not dry_run:
                 results.set_aside(store.objects, [key])

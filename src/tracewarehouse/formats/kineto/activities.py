@@ -33,6 +33,7 @@ from tracewarehouse.formats.kineto.columns import (
     read_tokens,
 )
 from tracewarehouse.formats.kineto.scanner import TYPED_INTS
+from tracewarehouse.formats.source_tables import activity_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -403,16 +404,9 @@ class ActivityBuilder:
     @property
     def schema(self) -> pa.Schema:
         """All columns except run_id and rank; a column whose dictionary overflowed has type string."""
-        types: dict[str, pa.DataType] = dict.fromkeys(("event_id", "ts_ns", "dur_ns", "end_id"), pa.int64())
-        types |= dict.fromkeys((*(set(TYPED_INTS) - _ROLE_DEPENDENT), "stream", "device"), pa.int64())
-        types |= dict.fromkeys(("category", "pid", "tid", "extra", *_TEXTS), CODED)
+        types = {name: activity_type(name) for name in COLUMNS} | {"extra": CODED}
         types |= {name: pa.string() for name, source in _TEXTS.items() if source in self._dictionaries.plain}
-        types |= dict.fromkeys(("ts_text", "dur_text", "flow_id", "args"), pa.string())
-        types |= dict.fromkeys(
-            ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"), pa.float64()
-        )
-        types |= {"has_collective": pa.bool_(), "repaired": pa.bool_()}
-        return pa.schema([(name, types[name]) for name in COLUMNS])
+        return pa.schema(types)
 
     def batch(self, found: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """The rows of a buffered batch whose first row is the event `first`."""

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.base import AFTER_THE_END
+from tracewarehouse.formats.base import AFTER_THE_END, number, rank_number
 from tracewarehouse.formats.file_text import Buffer, Text
 from tracewarehouse.formats.json_text import deep_members, elements, is_utf8, minify, quote, unquote
 from tracewarehouse.formats.kineto.event_array import (
@@ -32,7 +32,6 @@ from tracewarehouse.formats.kineto.event_array import (
 )
 from tracewarehouse.late_regex import late_regex
 
-MAX_RANK: Final = 999_999
 # First value in ns that exceeds 64 bits: year 2262.
 _TOO_LATE: Final = 2**63
 EVENTS_START: Final = late_regex(rb'"traceEvents"\s*:\s*\[')
@@ -62,13 +61,12 @@ def base_time_ns(members: Members) -> int:
 
 def rank_of(members: Members) -> int | None:
     """The rank in `distributedInfo`, if any."""
-    rank = _count(_distributed(members).get("rank"))
-    return rank if rank is not None and rank <= MAX_RANK else None
+    return rank_number(_distributed(members).get("rank"))
 
 
 def world_size_of(members: Members) -> int | None:
     """The world size in `distributedInfo`, if any."""
-    return _count(_distributed(members).get("world_size"))
+    return number(_distributed(members).get("world_size"))
 
 
 def members_before(text: bytes) -> dict[str, bytes] | None:
@@ -117,15 +115,6 @@ def _distributed(members: Members) -> Mapping[str, Any]:
     except (msgspec.DecodeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _count(value: object) -> int | None:
-    """A non-negative integer written as a number or string; None for anything else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
-    return value if isinstance(value, int) and 0 <= value < 2**31 else None
 
 
 EVENTS_KEY = "traceEvents"

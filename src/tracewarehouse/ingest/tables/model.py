@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tracewarehouse.formats.base import values_of
+from tracewarehouse.formats.source_tables import column_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,11 +89,9 @@ class Paths:
             found[nodes] = np.array(codes, np.int32)[number]
         return found[:-1]
 
-    def of_names(self, words: Iterable[int], prefix: int = -1) -> int:
+    def of_names(self, words: Iterable[int]) -> int:
         """The path of these names, outermost first."""
-        for word in words:
-            prefix = self.extended(prefix, word)
-        return prefix
+        return reduce(self.extended, words, -1)
 
     def lengths(self, paths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """The number of names in the text of each path."""
@@ -291,13 +290,7 @@ class QualityInput(Struct, frozen=True):
 SLAB_ROWS: Final = 1 << 20
 # Correlation and external ids that mean no id: zero, unset, and the largest numbers of 32 and 63 bits.
 SENTINEL_IDS: Final = (0, -1, 2**32 - 1, 2**63 - 1)
-_TEXTS: Final = frozenset((
-    "ph", "category", "raw_category", "name", "pid", "tid", "ts_text", "dur_text", "shapes", "dtypes",
-    "flow_id", "args", "extra", "collective", "process_group", "group_ranks", "collective_dtype", "sync_kind",
-))  # fmt: skip
-_DOUBLES: Final = frozenset(("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"))
 _BIGINT: Final = pa.int64()
-_FLAGS: Final = frozenset(("has_collective", "repaired", "crosses"))
 
 
 def slabs(count: int, slab_rows: int | None = None, first_row: int = 0) -> Iterator[slice]:
@@ -437,16 +430,9 @@ def _typed(name: str, column: pa.Array) -> pa.Array:
         return column.storage
     if pa.types.is_integer(column.type) and column.type != _BIGINT:
         return column.cast(_BIGINT)
-    return pa.nulls(len(column), _type(name)) if pa.types.is_null(column.type) else column
-
-
-def _type(name: str) -> pa.DataType:
-    """The type of a column of the activities, or of a column that a builder adds."""
-    if name in _TEXTS:
-        return pa.string()
-    if name in _DOUBLES:
-        return pa.float64()
-    return pa.bool_() if name in _FLAGS else pa.int64()
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), pa.bool_() if name == "crosses" else column_type(name))
+    return column
 
 
 # Rounds of following parent links before the rest (deep stacks that end together) is searched in a tree.

@@ -67,7 +67,7 @@ def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -
     rows = annotations[names.where(selected)]
     rows = _outermost(columns, rows)
     threads = thread_numbers(columns, rows)
-    found = rules.extracted(pattern, texts, 1)
+    found = rules.extracted(pattern, texts)
     if not any(found):
         # The position on the thread, from 0.
         first = np.flatnonzero(np.diff(threads, prepend=-1))
