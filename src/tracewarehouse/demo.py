@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.simulation import Injection, Job, simulate
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 from tracewarehouse.temp_folders import temporary_folder
 from tracewarehouse.version import __version__
 

@@ -19,7 +19,7 @@ from tracewarehouse.compare.history.record import record_again, record_runs, rec
 from tracewarehouse.derive.critical_path import ScopeRequest, derive, stored_scopes
 from tracewarehouse.errors import ParamError, SchemaVersionError, TwError, UnknownName, WarehouseError
 from tracewarehouse.formats.file_text import prefix_digest
-from tracewarehouse.formats.redact import POLICY_FILE, policy_of
+from tracewarehouse.formats.redact.rules import POLICY_FILE, policy_of
 from tracewarehouse.ingest import rebuild
 from tracewarehouse.ingest.inbox import INBOX
 from tracewarehouse.ingest.outcome import Options, UpgradeReport
@@ -32,20 +32,13 @@ from tracewarehouse.query import shell_file
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.removal import expiring, read_policy
 from tracewarehouse.runs.rows import catalog_row
-from tracewarehouse.storage import (
-    Compacted,
-    Expired,
-    Problem,
-    Store,
-    disk_errors,
-    layout,
-    results,
-    run_key,
-    store,
-)
+from tracewarehouse.storage import layout, results, store
 from tracewarehouse.storage.compact import compact, expire
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.layout import run_key
+from tracewarehouse.storage.model import Compacted, Expired, Problem
+from tracewarehouse.storage.objects import Objects, disk_errors
 from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
+from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.verify import verify
 
 

@@ -22,7 +22,7 @@ from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 from tracewarehouse.runs.rows import catalog_row, damaged_runs
 from tracewarehouse.runs.selection import SelectedRun, as_list, unversioned, unversioned_runs
-from tracewarehouse.storage import (
+from tracewarehouse.storage.model import (
     KEEP_VERSIONS_S,
     TARGET_BYTES,
     CleanReport,
@@ -30,11 +30,10 @@ from tracewarehouse.storage import (
     Expired,
     Problem,
     Published,
-    Store,
     UnreadableRun,
 )
 from tracewarehouse.storage.parquet_file import Level, default_level
-from tracewarehouse.storage.store import objects_at
+from tracewarehouse.storage.store import Store, objects_at
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -1271,7 +1270,7 @@ class Warehouse(Analyses[Result]):
             >>> wh.secrets("fp8-on").found
             []
         """
-        from tracewarehouse.formats.redact import POLICY_FILE, policy_of
+        from tracewarehouse.formats.redact.rules import POLICY_FILE, policy_of
         from tracewarehouse.ingest.secrets import scan_warehouse
 
         names = unversioned_runs(runs, "a search")

@@ -14,7 +14,7 @@ from tracewarehouse.duck.engine import scratch
 from tracewarehouse.ingest.naming import stem
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options
 from tracewarehouse.ingest.pipeline import ingest
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 

@@ -18,7 +18,7 @@ from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 from tracewarehouse.runs.rows import provenance_of
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 

@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 import tracewarehouse as tw
 from tracewarehouse.ingest.rebuild import rebuilt
-from tracewarehouse.storage import Changes, RankSource, Staged, Store
+from tracewarehouse.storage.model import Changes, RankSource, Staged
+from tracewarehouse.storage.store import Store
 
 # The tables of a release after the first ones of format 2.
 ADDED = (

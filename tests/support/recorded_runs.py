@@ -10,7 +10,10 @@ from tracewarehouse.compare.history.recorded import RecordedAnalysis
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import table_of
 from tracewarehouse.result import Provenance, Result
-from tracewarehouse.storage import Changes, Staged, Store, uid, write_result
+from tracewarehouse.storage.layout import uid
+from tracewarehouse.storage.model import Changes, Staged
+from tracewarehouse.storage.results import write_result
+from tracewarehouse.storage.store import Store
 
 START_NS = 1_750_000_000_000_000_000
 DAY_NS = 86_400 * 10**9

@@ -27,7 +27,8 @@ from tracewarehouse.simulation.capture import MOST_LISTED, Text, file_name, head
 from tracewarehouse.simulation.job import Collective, Frame, Injection, Job, Kernel
 from tracewarehouse.simulation.kernels import Group
 from tracewarehouse.simulation.write import JobState, RankSimulator, resolve_collectives
-from tracewarehouse.storage import Changes, Staged, Store
+from tracewarehouse.storage.model import Changes, Staged
+from tracewarehouse.storage.store import Store
 
 Columns = dict[str, list[Any]]
 

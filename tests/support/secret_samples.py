@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tracewarehouse.formats.redact import samples
+from tracewarehouse.formats.redact.rules import samples
 
 _CLASSES = {
     "alnum": string.ascii_letters + string.digits,

@@ -12,7 +12,9 @@ from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.duck.engine import create_from_rows, scratch
-from tracewarehouse.storage import Changes, Published, Staged, StagedTable, Store, uid
+from tracewarehouse.storage.layout import uid
+from tracewarehouse.storage.model import Changes, Published, Staged, StagedTable
+from tracewarehouse.storage.store import Store
 
 START = 1_750_000_000_000_000_000
 

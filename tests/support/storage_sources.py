@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracewarehouse.storage import Published, RankSource, RunVersion, Staged, StagedTable, Store, uid
+from tracewarehouse.storage.layout import uid
+from tracewarehouse.storage.model import Published, RankSource, RunVersion, Staged, StagedTable
+from tracewarehouse.storage.store import Store
 
 TABLES = {"events": 40, "kernels": 12}
 

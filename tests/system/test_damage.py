@@ -20,8 +20,9 @@ from conftest import deep
 from ingesting import take, write
 from tracewarehouse.errors import DamagedRunError, PartlyDone, WarehouseError
 from tracewarehouse.hints import repair as repair_hint
-from tracewarehouse.storage import Store, parquet_file
+from tracewarehouse.storage import parquet_file
 from tracewarehouse.storage.parquet_file import Level
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 RUNS = ("a", "b")

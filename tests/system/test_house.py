@@ -18,9 +18,12 @@ from cli_runner import environment
 from storage_sources import commit
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.runs.rows import catalog_row
-from tracewarehouse.storage import Changes, Recorded, Store, acknowledgement_key, write_result
 from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.compact import compact, expire
+from tracewarehouse.storage.layout import acknowledgement_key
+from tracewarehouse.storage.model import Changes
+from tracewarehouse.storage.results import Recorded, write_result
+from tracewarehouse.storage.store import Store
 
 # `python tests/support/house.py` prints these and the figures that have no bound.
 BOUNDS = {

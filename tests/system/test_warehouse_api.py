@@ -24,8 +24,9 @@ from tracewarehouse.errors import (
     UnknownName,
     WarehouseError,
 )
-from tracewarehouse.storage import Store, layout
+from tracewarehouse.storage import layout
 from tracewarehouse.storage.objects import LocalObjects
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 BOTH = {"start_ns": START + 7, "end_ns": START + 8}

@@ -22,8 +22,10 @@ from storage_sources import commit, context
 from tracewarehouse import temp_folders
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.secrets import scan_traces
-from tracewarehouse.storage import RankSource, Store, commits, objects
+from tracewarehouse.storage import commits, objects
 from tracewarehouse.storage.clean import clean
+from tracewarehouse.storage.model import RankSource
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 HOLD = """

@@ -289,7 +289,7 @@ def secrets(
     if not paths:
         _print(session, session.open().secrets(runs or None))
         return
-    from tracewarehouse.formats.redact import policy_of
+    from tracewarehouse.formats.redact.rules import policy_of
     from tracewarehouse.ingest.secrets import scan_traces
 
     place = session.warehouse

@@ -24,7 +24,7 @@ from tracewarehouse.present.render.text import plural, show, size
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
-    from tracewarehouse.storage import Compacted, Expired
+    from tracewarehouse.storage.model import Compacted, Expired
 
 
 # The most important first; other columns are in `tw info` and in data formats.

@@ -39,20 +39,11 @@ from tracewarehouse.query.connections import connection, create, event_count
 from tracewarehouse.query.relations import Dependencies, Relations
 from tracewarehouse.runs.readable import FACT, derived_fact
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import (
-    Changes,
-    Json,
-    Rank,
-    RankSource,
-    RunVersion,
-    Staged,
-    StagedTable,
-    Store,
-    Versions,
-    commits,
-)
+from tracewarehouse.storage import commits
+from tracewarehouse.storage.model import Changes, Json, Rank, RankSource, RunVersion, Staged, StagedTable
 from tracewarehouse.storage.pack import PACK_RANKS
-from tracewarehouse.storage.store import objects_at
+from tracewarehouse.storage.store import Store, objects_at
+from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import new_folder
 
 if TYPE_CHECKING:

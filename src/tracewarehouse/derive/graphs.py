@@ -28,7 +28,8 @@ from tracewarehouse.ingest.naming import SOURCE_FOLDER
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.readable import derived_fact
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Json, Rank, Store
+from tracewarehouse.storage.model import Json, Rank
+from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -38,7 +38,7 @@ from tracewarehouse.query.connections import BATCH_EVENTS, ConnectionPool, event
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.readable import is_derived
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Json
+from tracewarehouse.storage.model import Json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,8 +23,9 @@ from tracewarehouse.late_regex import late_regex
 from tracewarehouse.location import location
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Store, run_key
+from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.remote import RemoteObjects, allows_http
+from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,7 +27,7 @@ from tracewarehouse.export.overlays import (
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.readable import with_capabilities
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Versions
+from tracewarehouse.storage.versions import Versions
 
 CLOCK_OFFSETS = "clock_offsets"
 _OFFSETS = "SELECT rank, reference_rank, offset_ns, uncertainty_ns FROM clock_offsets"

@@ -48,8 +48,8 @@ from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.readable import check_unexpired
 from tracewarehouse.runs.rows import built_rows
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Versions
 from tracewarehouse.storage.parquet_file import Level
+from tracewarehouse.storage.versions import Versions
 
 _DUPLICATES = "__duplicates__"
 

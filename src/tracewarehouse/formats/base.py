@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracewarehouse.formats.redact import NO_POLICY, Policy, Redactor
-from tracewarehouse.formats.redact import Redaction as Redaction
+from tracewarehouse.formats.redact.rules import NO_POLICY, Policy
+from tracewarehouse.formats.redact.text import Redaction as Redaction
+from tracewarehouse.formats.redact.text import Redactor
 
 if TYPE_CHECKING:
     import numpy as np

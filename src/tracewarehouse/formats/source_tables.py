@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from tracewarehouse.formats.base import ACTIVITIES, Defect, OnePartFile, Outcome, Part, Redaction, Request
 from tracewarehouse.formats.file_text import FileContent, TextStream, digest_of, digest_of_folder
-from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.redact.text import Redactor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from tracewarehouse.formats.base import number
 from tracewarehouse.ingest.outcome import content_of
 from tracewarehouse.ingest.sources import Source, TimeWindow
-from tracewarehouse.storage import Json, RankSource
+from tracewarehouse.storage.model import Json, RankSource
 
 # The fact of a rank with what the trace handler said about its process.
 _FACT: Final = "attempt"

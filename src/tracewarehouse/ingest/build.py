@@ -25,15 +25,8 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import OnProgress, TaskProgress, failure_of
 from tracewarehouse.formats.base import ACTIVITIES, AFTER_THE_END, Outcome, Request
 from tracewarehouse.formats.file_text import UnsupportedFormatError
-from tracewarehouse.formats.redact import (
-    POLICY_FILE,
-    Policy,
-    Redactor,
-    clean_name,
-    fingerprint,
-    policy_of,
-    rules,
-)
+from tracewarehouse.formats.redact.rules import POLICY_FILE, Policy, fingerprint, policy_of, rules
+from tracewarehouse.formats.redact.text import Redactor, clean_name
 from tracewarehouse.ingest.attempts import attempt_fact
 from tracewarehouse.ingest.kernel_rules import digest_of
 from tracewarehouse.ingest.naming import SOURCE_FOLDER, header_facts, header_of, rank_in_file, source_folder
@@ -51,9 +44,10 @@ from tracewarehouse.ingest.resources import check_memory, is_large, system_alloc
 from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, RankCommit, Source, TimeWindow, file_stamp
 from tracewarehouse.ingest.stored import StoredRanks, object_fact
 from tracewarehouse.ingest.survey import other_format
-from tracewarehouse.storage import Json, Staged, Store, disk_error, disk_errors, uid
-from tracewarehouse.storage.model import KERNEL_RULES
-from tracewarehouse.storage.objects import is_removed
+from tracewarehouse.storage.layout import uid
+from tracewarehouse.storage.model import KERNEL_RULES, Json, Staged
+from tracewarehouse.storage.objects import disk_error, disk_errors, is_removed
+from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

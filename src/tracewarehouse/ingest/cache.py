@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.formats.redact import POLICY_VARIABLE
+from tracewarehouse.formats.redact.rules import POLICY_VARIABLE
 from tracewarehouse.ingest.naming import split_path
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.storage.layout import DATA

@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.formats.redact import Redactor, check_text
+from tracewarehouse.formats.redact.text import Redactor, check_text
 from tracewarehouse.late_regex import late_regex
 
 # Label → variables of batch systems, experiment trackers, CI services and container runtimes.

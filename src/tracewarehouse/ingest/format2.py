@@ -21,17 +21,11 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.rebuild import READ, Rebuild, built
-from tracewarehouse.storage import (
-    Changes,
-    RankSource,
-    RunVersion,
-    Store,
-    layout,
-    results,
-)
+from tracewarehouse.storage import layout, results
 from tracewarehouse.storage.codec import FORMAT, sealed, unsealed
+from tracewarehouse.storage.model import Changes, RankSource, RunVersion
 from tracewarehouse.storage.objects import Objects, names_in
-from tracewarehouse.storage.store import Identity
+from tracewarehouse.storage.store import Identity, Store
 
 _FORMAT: Final = 2
 _RUNS, _SOURCES, _WAITING, _KEPT = "_tw/runs", "_tw/sources", "_tw/waiting", "_tw/kept"

@@ -26,7 +26,8 @@ from msgspec import Struct, field
 
 from tracewarehouse import training_log
 from tracewarehouse.errors import ParamError
-from tracewarehouse.formats.redact import Redactor, check_text, policy_of
+from tracewarehouse.formats.redact.rules import policy_of
+from tracewarehouse.formats.redact.text import Redactor, check_text
 from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.inbox import NOTE_SUFFIX, inbox_folder, note_path
 from tracewarehouse.location import is_url, store_url
@@ -255,7 +256,7 @@ class _Handler(Struct):
         from tracewarehouse.contracts.catalog import Catalog
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
-        from tracewarehouse.storage import Store
+        from tracewarehouse.storage.store import Store
 
         store = Store.open_or_create(self.warehouse, tool=__version__)
         for _ in range(2):  # another start of the job may be stored at the same time

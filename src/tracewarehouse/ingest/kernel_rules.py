@@ -16,7 +16,7 @@ from msgspec.structs import astuple
 
 from tracewarehouse.errors import PolicyError
 from tracewarehouse.late_regex import late_regex
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 
 KERNEL_RULES_FILE: Final = "_tw/kernel_rules.toml"
 _MOST_RULES: Final = 200

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 from tracewarehouse.errors import DONE_IN_PART, UNANSWERED
 from tracewarehouse.hints import Hint
 from tracewarehouse.ingest.kernel_rules import KernelRule
-from tracewarehouse.storage import Json
 from tracewarehouse.storage.layout import check_labels
+from tracewarehouse.storage.model import Json
 
 State = Literal["intact", "repaired", "damaged", "refused", "skipped", "same", "pending"]
 Stage = Literal["survey", "read", "tables", "done"]

@@ -18,7 +18,7 @@ from tracewarehouse.contracts.contract import TEMPLATE, Column, Contract, Ref, f
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.arguments import split
 from tracewarehouse.ingest.resources import release_memory
-from tracewarehouse.storage import StagedTable
+from tracewarehouse.storage.model import StagedTable
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS, row_groups, stored_type, write_file
 
 if TYPE_CHECKING:

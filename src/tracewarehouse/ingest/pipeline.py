@@ -45,7 +45,8 @@ from tracewarehouse.engines import (
     opened,
 )
 from tracewarehouse.errors import EngineError, ParamError, UnknownName
-from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
+from tracewarehouse.formats.redact.rules import POLICY_FILE, policy_of
+from tracewarehouse.formats.redact.text import Redactor, check_text, clean_name
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.assignment import assign
@@ -60,9 +61,10 @@ from tracewarehouse.ingest.stored import StoredRanks, conflict
 from tracewarehouse.ingest.survey import Discovered, discover, discover_inbox, discover_objects, survey
 from tracewarehouse.location import is_url
 from tracewarehouse.result import Field, Result, from_rows
-from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.commits import now
+from tracewarehouse.storage.model import RunVersion
 from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.store import Store
 from tracewarehouse.temp_folders import PREFIX, delete_unused, leased_folder, locked_folder
 
 # States of files that are published.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from msgspec import Struct
 
 from tracewarehouse.errors import TwError
-from tracewarehouse.formats.redact import Redactor, check_text
+from tracewarehouse.formats.redact.text import Redactor, check_text
 from tracewarehouse.ingest.attempts import is_mixed
 from tracewarehouse.ingest.build import staged_in
 from tracewarehouse.ingest.environment import Recorded, labels_of_process
@@ -26,7 +26,9 @@ from tracewarehouse.late_regex import late_regex
 from tracewarehouse.runs.recording import verdict
 from tracewarehouse.runs.rows import expected_ranks, recording_limits, run_issues
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Changes, Published, RankSource, RunVersion, Staged, Store, commits
+from tracewarehouse.storage import commits
+from tracewarehouse.storage.model import Changes, Published, RankSource, RunVersion, Staged
+from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

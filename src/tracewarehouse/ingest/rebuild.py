@@ -28,20 +28,22 @@ from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
 from tracewarehouse.runs.readable import EXPIRED_HINT, expired_reason
-from tracewarehouse.storage import (
+from tracewarehouse.storage.layout import uid
+from tracewarehouse.storage.model import (
+    CLASSIFIED,
+    KERNEL_RULES,
     Changes,
     Json,
     RankSource,
     RunVersion,
     Staged,
     StagedTable,
-    Store,
     TableFile,
-    disk_errors,
-    uid,
+    staged_again,
 )
-from tracewarehouse.storage.model import CLASSIFIED, KERNEL_RULES, staged_again
+from tracewarehouse.storage.objects import disk_errors
 from tracewarehouse.storage.parquet_file import Level, fault
+from tracewarehouse.storage.store import Store
 from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:

@@ -24,17 +24,10 @@ from tracewarehouse.ingest.rebuild import (
     with_classified,
 )
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
-from tracewarehouse.storage import (
-    Changes,
-    Json,
-    RankSource,
-    RunVersion,
-    Staged,
-    Store,
-    commits,
-    layout,
-)
+from tracewarehouse.storage import commits, layout
+from tracewarehouse.storage.model import Changes, Json, RankSource, RunVersion, Staged
 from tracewarehouse.storage.repair import Step
+from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.verify import stored_faults
 
 # What a rank cannot be rebuilt without.

@@ -24,15 +24,8 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.formats.base import Redaction, Request
 from tracewarehouse.formats.file_text import EXPECTED_RESULTS, UnsupportedFormatError
-from tracewarehouse.formats.redact import (
-    NO_POLICY,
-    POLICY_FILE,
-    Policy,
-    Redactor,
-    check_text,
-    clean_name,
-    policy_of,
-)
+from tracewarehouse.formats.redact.rules import NO_POLICY, POLICY_FILE, Policy, policy_of
+from tracewarehouse.formats.redact.text import Redactor, check_text, clean_name
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.build import redacted_by
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX
@@ -40,18 +33,12 @@ from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.rebuild import READ, Rebuild, built, stored_files
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.late_regex import late_regex
-from tracewarehouse.storage import (
-    Changes,
-    RankSource,
-    RunVersion,
-    Store,
-    Versions,
-    check_labels,
-    layout,
-    run_key,
-    run_name,
-)
+from tracewarehouse.storage import layout
 from tracewarehouse.storage.clean import clean
+from tracewarehouse.storage.layout import check_labels, run_key, run_name
+from tracewarehouse.storage.model import Changes, RankSource, RunVersion
+from tracewarehouse.storage.store import Store
+from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, Content, FileOutco
 
 if TYPE_CHECKING:
     from tracewarehouse.formats.base import Format, Part, Status
-    from tracewarehouse.storage import RankSource
+    from tracewarehouse.storage.model import RankSource
     from tracewarehouse.storage.remote import SourceObject
 
 # Size and modification time: a difference means that the file was written to.

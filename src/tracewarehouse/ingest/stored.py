@@ -30,9 +30,11 @@ from tracewarehouse.ingest.naming import (
 )
 from tracewarehouse.ingest.outcome import FileOutcome, Options, content_of
 from tracewarehouse.ingest.sources import RankCommit, Source, Target, TraceFile
-from tracewarehouse.storage import Json, RankSource, RunVersion, Store, layout
+from tracewarehouse.storage import layout
 from tracewarehouse.storage.layout import CommitName, is_waiting
+from tracewarehouse.storage.model import Json, RankSource, RunVersion
 from tracewarehouse.storage.parquet_file import Level, fault
+from tracewarehouse.storage.store import Store
 
 # `clean` deletes unpublished commits after a grace period, unless they wait; younger ones can be reused.
 _FRESH = timedelta(hours=1)

@@ -44,7 +44,8 @@ from tracewarehouse.query.relations import (
 from tracewarehouse.result import Skipped
 from tracewarehouse.runs.readable import compatible_tables
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Rank, Versions
+from tracewarehouse.storage.model import Rank
+from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import new_folder
 
 if TYPE_CHECKING:

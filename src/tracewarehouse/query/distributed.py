@@ -40,8 +40,8 @@ from tracewarehouse.query.connections import (
 from tracewarehouse.query.relations import Dependencies
 from tracewarehouse.runs.readable import intact_runs
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Store
 from tracewarehouse.storage.parquet_file import Level
+from tracewarehouse.storage.store import Store
 from tracewarehouse.temp_folders import cache_folder
 
 if TYPE_CHECKING:

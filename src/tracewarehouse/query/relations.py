@@ -36,7 +36,7 @@ from tracewarehouse.late_regex import late_regex
 from tracewarehouse.result import FileGroup, Skipped, lazy_frame
 from tracewarehouse.runs.rows import built_rows, run_issues
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Versions
+from tracewarehouse.storage.versions import Versions
 
 if TYPE_CHECKING:
     import polars

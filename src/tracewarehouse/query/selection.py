@@ -26,8 +26,9 @@ from tracewarehouse.runs.selection import (
     only_ranks,
     select_runs,
 )
-from tracewarehouse.storage import Store, UnreadableRun
+from tracewarehouse.storage.model import UnreadableRun
 from tracewarehouse.storage.parquet_file import Level, default_level
+from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
     import polars

@@ -68,9 +68,11 @@ from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.readable import ReadableRuns, intact_runs, with_capabilities
 from tracewarehouse.runs.rows import built_rows, catalog_row, damaged_runs
 from tracewarehouse.runs.selection import SelectedRun, in_order
-from tracewarehouse.storage import Brief, Store, Versions, disk_errors
-from tracewarehouse.storage.objects import LocalObjects
+from tracewarehouse.storage.model import Brief
+from tracewarehouse.storage.objects import LocalObjects, disk_errors
 from tracewarehouse.storage.parquet_file import Level
+from tracewarehouse.storage.store import Store
+from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import cache_folder, temporary_folder
 from tracewarehouse.version import __version__
 

@@ -19,8 +19,9 @@ from tracewarehouse.errors import DamagedRunError, SchemaVersionError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Skipped
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Json, Rank, RankSource, RunVersion, TableFile, UnreadableRun, Versions
+from tracewarehouse.storage.model import Json, Rank, RankSource, RunVersion, TableFile, UnreadableRun
 from tracewarehouse.storage.parquet_file import UNREADABLE, Level, fault
+from tracewarehouse.storage.versions import Versions
 
 # Format → what is untested on real data.
 _UNTESTED: Final = {

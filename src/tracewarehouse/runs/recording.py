@@ -11,7 +11,7 @@ from msgspec import Struct
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import values_list
 from tracewarehouse.exact_text import MOST_RANKS, missing_ranks, rank_list
-from tracewarehouse.storage import Rank, RunVersion
+from tracewarehouse.storage.model import Rank, RunVersion
 
 SOUND: Final = "sound"
 USABLE: Final = "usable with limits"

@@ -18,7 +18,8 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, PartlyDone, TwError
 from tracewarehouse.exact_text import age_ns
 from tracewarehouse.runs.selection import SelectedRun, matching_runs, parse_labels
-from tracewarehouse.storage import Json, PendingSource, RunVersion, Store
+from tracewarehouse.storage.model import Json, PendingSource, RunVersion
+from tracewarehouse.storage.store import Store
 
 # Reports about the other tables, which also hold findings of the ingest.
 _NEVER = frozenset({"data_quality"})

@@ -23,19 +23,19 @@ from tracewarehouse.result import Field, Provenance, Result, from_rows
 from tracewarehouse.runs.readable import OF_RUN, damaged_run, file_faults, is_current, untested
 from tracewarehouse.runs.recording import common_start_ns, is_implausible, limits, recording, verdict
 from tracewarehouse.runs.selection import SelectedRun, select_runs
-from tracewarehouse.storage import (
+from tracewarehouse.storage import layout
+from tracewarehouse.storage.model import (
     Json,
     PendingSource,
     Rank,
     RankSource,
     RunVersion,
-    Store,
     TableFile,
     UnreadableRun,
-    Versions,
-    layout,
 )
 from tracewarehouse.storage.parquet_file import Level
+from tracewarehouse.storage.store import Store
+from tracewarehouse.storage.versions import Versions
 from tracewarehouse.version import __version__
 
 # Formats that add to a rank, and a memory timeline: their times have no base.

@@ -11,7 +11,8 @@ from tracewarehouse.errors import MissingRanks, UnknownName
 from tracewarehouse.exact_text import missing_ranks
 from tracewarehouse.runs.rows import expected_ranks
 from tracewarehouse.runs.selection import explain_unknown
-from tracewarehouse.storage import Changes, RunVersion, Store
+from tracewarehouse.storage.model import Changes, RunVersion
+from tracewarehouse.storage.store import Store
 
 
 class Sealed(Struct, frozen=True):

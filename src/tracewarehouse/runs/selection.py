@@ -26,17 +26,9 @@ from tracewarehouse.errors import (
 )
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.late_regex import late_regex
-from tracewarehouse.storage import (
-    Brief,
-    Rank,
-    RankSource,
-    RunVersion,
-    Store,
-    TableFile,
-    parse_reference,
-    run_key,
-    run_name,
-)
+from tracewarehouse.storage.layout import parse_reference, run_key, run_name
+from tracewarehouse.storage.model import Brief, Rank, RankSource, RunVersion, TableFile
+from tracewarehouse.storage.store import Store
 
 _VERSIONED = late_regex(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
 _FEW_RUNS = 8  # are listed in messages

@@ -13,7 +13,7 @@ from hostile.corpus import GOOD, Hostile, corpus
 from ingesting import take
 from storage_sources import context
 from tracewarehouse.ingest.outcome import FileOutcome
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 CORPUS = corpus()

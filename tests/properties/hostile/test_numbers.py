@@ -20,7 +20,8 @@ from house import small_trace
 from small_warehouse import facts, stage
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.exact_text import missing_ranks
-from tracewarehouse.storage import Changes, Store
+from tracewarehouse.storage.model import Changes
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 _MOST_MB = 300

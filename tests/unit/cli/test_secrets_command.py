@@ -12,7 +12,7 @@ import pytest
 from cli_runner import CliResult, tw
 from conftest import ROOT
 from secret_samples import all_samples, injected, stored_needles
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 ACME = "acme" + "_123456"

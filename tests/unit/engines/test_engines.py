@@ -16,7 +16,7 @@ from tracewarehouse.engines import ray as ray_engine
 from tracewarehouse.engines.ray import Peer, RayEngine, run_task
 from tracewarehouse.errors import EngineError, MissingExtra, UnknownName, WorkerMismatch
 from tracewarehouse.hints import cli_text
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
-from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.redact.text import Redactor
 from tracewarehouse.formats.source_tables import ActivityRows
 
 ROWS = 3_000

@@ -18,7 +18,7 @@ import pytest
 from trace_reading import SALT, ReadTrace
 from trace_texts import event, trace, write
 from tracewarehouse.formats.kineto import batches
-from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.redact.text import Redactor
 
 TOKEN = "huggingface-access-token"
 HUGGING_FACE = "hf" + "_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"

@@ -17,8 +17,15 @@ from conftest import real_traces
 from secret_samples import SPELLINGS, Sample, all_samples, spelled
 from trace_reading import SALT, ReadTrace, detect
 from tracewarehouse.errors import PolicyError, TraceFormatError
-from tracewarehouse.formats.redact import NO_POLICY, POLICY_VARIABLE, Policy, Redactor, policy_of, rules
-from tracewarehouse.formats.redact.rules import is_random
+from tracewarehouse.formats.redact.rules import (
+    NO_POLICY,
+    POLICY_VARIABLE,
+    Policy,
+    is_random,
+    policy_of,
+    rules,
+)
+from tracewarehouse.formats.redact.text import Redactor
 
 REDACTOR = Redactor(SALT)
 SAMPLES = all_samples()

@@ -15,7 +15,8 @@ import pytest
 import sketch
 import tracewarehouse
 from cli_runner import tw
-from tracewarehouse.formats.redact import Redactor, policy_of
+from tracewarehouse.formats.redact.rules import policy_of
+from tracewarehouse.formats.redact.text import Redactor
 from tracewarehouse.ingest.environment import Recorded, environment_labels, git_labels
 
 SHA = "3f2a91c05d6b7e88f0123456789abcdef0123456"

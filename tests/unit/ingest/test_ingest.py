@@ -21,7 +21,7 @@ from tracewarehouse.hints import cli_text
 from tracewarehouse.ingest.outcome import Options, Progress
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.present.render import progress as bars
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 
 
 def test_a_folder_becomes_a_run_with_its_ranks(tmp_path: Path) -> None:

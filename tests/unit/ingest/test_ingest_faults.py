@@ -18,7 +18,7 @@ from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.handler import trace_handler
 from tracewarehouse.ingest.outcome import Options, Progress
 from tracewarehouse.ingest.pipeline import ingest
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 
 RANKS = 2
 

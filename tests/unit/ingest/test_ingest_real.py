@@ -12,7 +12,7 @@ import pytest
 from conftest import real_traces
 from ingesting import only, seen, take
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 
 TRACES = real_traces()
 pytestmark = pytest.mark.skipif(TRACES is None, reason="the real traces are not here")

@@ -14,8 +14,8 @@ from sketch import write
 from tracewarehouse.errors import PolicyError
 from tracewarehouse.ingest.kernel_rules import KERNEL_RULES_FILE, KernelRule, kernel_rules_of
 from tracewarehouse.location import store_url
-from tracewarehouse.storage import Store
 from tracewarehouse.storage.remote import RemoteObjects
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 # Kernels that no shipped rule knows, one that an operator makes communication, and one with arguments.

@@ -22,8 +22,8 @@ from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat, Kinet
 from tracewarehouse.ingest import build, pipeline, resources
 from tracewarehouse.ingest.build import BuildRanks
 from tracewarehouse.ingest.sources import RankCommit, Source
-from tracewarehouse.storage import Store
 from tracewarehouse.storage.clean import clean
+from tracewarehouse.storage.store import Store
 
 
 def move_rank_to_end(path: Path, name: str) -> Path:

@@ -22,9 +22,10 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.parquet import TableWriter, WrittenTable
-from tracewarehouse.storage import Staged, StagedTable, Store, TableFile
+from tracewarehouse.storage.model import Staged, StagedTable, TableFile
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS, Encoding, encoding_of
 from tracewarehouse.storage.parquet_file import Level, _passed, fault, file_facts
+from tracewarehouse.storage.store import Store
 
 CATALOG = Catalog.load()
 STORED = [

@@ -29,7 +29,8 @@ from tracewarehouse.ingest.rebuild import READ, Rebuild, rank_rows, stored_files
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
-from tracewarehouse.storage import RankSource, Store
+from tracewarehouse.storage.model import RankSource
+from tracewarehouse.storage.store import Store
 
 DATA = ROOT / "tests" / "data"
 FOLDER = real_traces()

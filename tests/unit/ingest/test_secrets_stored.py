@@ -13,7 +13,7 @@ from secret_samples import all_samples, injected, needles, stored_needles
 from trace_reading import ReadTrace
 from tracewarehouse.errors import ParamError, PolicyError
 from tracewarehouse.ingest.handler import trace_handler
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 SAMPLES = all_samples()

@@ -19,7 +19,8 @@ from tracewarehouse.query.relations import Dependencies, mentioned, queryable, s
 from tracewarehouse.runs.readable import readable_runs, with_capabilities
 from tracewarehouse.runs.rows import most_frequent, recording_limits
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
-from tracewarehouse.storage import Changes, Store
+from tracewarehouse.storage.model import Changes
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 NAME = "it's a=b [c]*? warehouse"

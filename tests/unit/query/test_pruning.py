@@ -15,7 +15,7 @@ from tracewarehouse.errors import QueryError
 from tracewarehouse.query import pruning
 from tracewarehouse.query.pruning import ALL, Constants, constants
 from tracewarehouse.query.relations import mentioned
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 X, XY = frozenset("x"), frozenset("xy")

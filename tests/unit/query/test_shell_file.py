@@ -27,7 +27,7 @@ from tracewarehouse.query.connections import connection
 from tracewarehouse.query.relations import dependencies, relation_names
 from tracewarehouse.query.shell_file import refresh, update, write
 from tracewarehouse.runs.selection import select_runs
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 

@@ -17,7 +17,7 @@ from later_release import edit, newer_sql
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import SchemaVersionError
 from tracewarehouse.ingest import rebuild as upgrading
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 TRACES = ROOT / "tests" / "data" / "first-steps"

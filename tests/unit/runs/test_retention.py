@@ -14,10 +14,11 @@ from storage_sources import commit, seen, staged
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, SchemaVersionError
 from tracewarehouse.runs.removal import Rule, expiring, read_policy
-from tracewarehouse.storage import Changes, RunVersion, Store
 from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.codec import decode_version, encode_version
 from tracewarehouse.storage.compact import compact, expire
+from tracewarehouse.storage.model import Changes, RunVersion
+from tracewarehouse.storage.store import Store
 
 FIRST_STEPS = Path(__file__).parents[2] / "data" / "first-steps"
 POLICY = """

@@ -8,7 +8,7 @@ import pytest
 
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.runs.selection import Match, match_runs, parse_labels
-from tracewarehouse.storage import Brief
+from tracewarehouse.storage.model import Brief
 
 EPOCH = 1_750_000_000_000_000_000
 

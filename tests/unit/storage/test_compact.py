@@ -16,11 +16,12 @@ from cli_runner import tw
 from storage_sources import TABLES, commit, seen, staged, table, versions_of
 from tracewarehouse import upkeep
 from tracewarehouse.errors import UnknownName, WarehouseError
-from tracewarehouse.storage import Changes, Compacted, RunVersion, Staged, StagedTable, Store
 from tracewarehouse.storage import compact as compaction
 from tracewarehouse.storage.clean import KeepRules, clean, kept_versions
 from tracewarehouse.storage.compact import compact, plan
+from tracewarehouse.storage.model import Changes, Compacted, RunVersion, Staged, StagedTable
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 RANKS = 8
@@ -242,7 +243,7 @@ def test_the_last_version_of_an_acknowledged_content_stays(store: Store) -> None
 
 
 def layout_key(source: str) -> str:
-    from tracewarehouse.storage import acknowledgement_key
+    from tracewarehouse.storage.layout import acknowledgement_key
 
     return acknowledgement_key("step_time", "run", source)
 

@@ -16,9 +16,10 @@ import pytest
 
 from storage_sources import commit, context, processes, seen, staged
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import Changes, Store, disk_errors
 from tracewarehouse.storage.clean import clean
-from tracewarehouse.storage.objects import disk_error
+from tracewarehouse.storage.model import Changes
+from tracewarehouse.storage.objects import disk_error, disk_errors
+from tracewarehouse.storage.store import Store
 
 STEP_BYTES = 4096
 

@@ -15,12 +15,12 @@ from object_store import BUCKET, Proxy
 from storage_sources import commit, seen, staged
 from tracewarehouse.errors import DamagedRunError, SchemaVersionError, TwError, WarehouseError
 from tracewarehouse.location import store_url
-from tracewarehouse.storage import Changes, RunVersion, Store
 from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.codec import decode_version, encode_version, sealed, unsealed
-from tracewarehouse.storage.model import ManySources, TableFile
+from tracewarehouse.storage.model import Changes, ManySources, RunVersion, TableFile
 from tracewarehouse.storage.objects import LocalObjects
 from tracewarehouse.storage.repair import RunRepair
+from tracewarehouse.storage.store import Store
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from tracewarehouse.engines import Engine, LocalEngine, TaskProgress, results_in
 from tracewarehouse.engines.base import StoreFailed
 from tracewarehouse.errors import StoreUnavailable
 from tracewarehouse.location import store_url
-from tracewarehouse.storage import Changes, Store
+from tracewarehouse.storage.model import Changes
 from tracewarehouse.storage.remote import RemoteObjects
+from tracewarehouse.storage.store import Store
 
 RANKS = 4
 

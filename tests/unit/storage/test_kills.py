@@ -16,9 +16,11 @@ import pyarrow as pa
 import pytest
 
 from storage_sources import commit, context, seen, staged, versions_of
-from tracewarehouse.storage import Changes, Recorded, Store, write_result
 from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.compact import compact
+from tracewarehouse.storage.model import Changes
+from tracewarehouse.storage.results import Recorded, write_result
+from tracewarehouse.storage.store import Store
 
 STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime", "shutil.rmtree"}
 

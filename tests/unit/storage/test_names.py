@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.storage import parse_reference, run_key, run_name, uid
+from tracewarehouse.storage.layout import parse_reference, run_key, run_name, uid
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from storage_sources import seen, staged
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import Changes, RankSource, Staged, StagedTable, Store
 from tracewarehouse.storage.clean import clean
-from tracewarehouse.storage.model import Scan
+from tracewarehouse.storage.model import Changes, RankSource, Scan, Staged, StagedTable
+from tracewarehouse.storage.store import Store
 
 
 @pytest.fixture

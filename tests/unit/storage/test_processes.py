@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from storage_sources import commit, context, processes, seen, staged, versions_of
-from tracewarehouse.storage import Changes, RunVersion, Store
 from tracewarehouse.storage.clean import clean
+from tracewarehouse.storage.model import Changes, RunVersion
+from tracewarehouse.storage.store import Store
 
 WRITERS = 8
 

@@ -10,8 +10,9 @@ import pytest
 
 from storage_sources import by_rank, commit, seen
 from tracewarehouse.errors import RunExists, UnknownName
-from tracewarehouse.storage import Changes, RunVersion, Store
 from tracewarehouse.storage.layout import group_uid
+from tracewarehouse.storage.model import Changes, RunVersion
+from tracewarehouse.storage.store import Store
 
 
 @pytest.fixture

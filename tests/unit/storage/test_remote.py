@@ -24,10 +24,11 @@ from storage_sources import commit
 from tracewarehouse.errors import DamagedRunError, ParamError, StoreUnavailable, WarehouseError
 from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
-from tracewarehouse.storage import Changes, Store, layout, remote
+from tracewarehouse.storage import layout, remote
 from tracewarehouse.storage.clean import clean
-from tracewarehouse.storage.model import TableFile
+from tracewarehouse.storage.model import Changes, TableFile
 from tracewarehouse.storage.remote import RemoteObjects
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 ANALYSES = ("temporal_breakdown", "stragglers", "quality")

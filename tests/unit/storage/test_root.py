@@ -12,7 +12,7 @@ import pytest
 
 from storage_sources import processes
 from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 
 
 def test_a_new_warehouse_has_format_id_and_salt(tmp_path: Path) -> None:

@@ -18,8 +18,10 @@ from object_store import BUCKET, Proxy, Request
 from storage_sources import commit, staged
 from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
-from tracewarehouse.storage import Changes, RunVersion, Store, codec, layout, versions
+from tracewarehouse.storage import codec, layout, versions
 from tracewarehouse.storage.codec import encode_version, sealed, unsealed
+from tracewarehouse.storage.model import Changes, RunVersion
+from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
 

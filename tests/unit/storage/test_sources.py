@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from storage_sources import commit, seen, staged
-from tracewarehouse.storage import Changes, RankSource, Staged, StagedTable, Store
-from tracewarehouse.storage.model import Scan
+from tracewarehouse.storage.model import Changes, RankSource, Scan, Staged, StagedTable
+from tracewarehouse.storage.store import Store
 
 TIMELINE = {"memory_timeline": 7}
 

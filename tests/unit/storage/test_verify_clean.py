@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from storage_sources import commit, seen, staged
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import Changes, StagedTable, Store
 from tracewarehouse.storage.clean import clean
+from tracewarehouse.storage.model import Changes, StagedTable
+from tracewarehouse.storage.store import Store
 
 DAY_S = 86_400.0
 

@@ -30,7 +30,8 @@ from tracewarehouse.errors import NoBaseline, ParamError, TwError
 from tracewarehouse.present.render.text import one_line, plural, show
 from tracewarehouse.runs.rows import expected_ranks
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import RunVersion, Store
+from tracewarehouse.storage.model import RunVersion
+from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.diff.change import FindEarlier

@@ -29,8 +29,9 @@ from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, narrow
-from tracewarehouse.storage import Recorded, RunVersion, Store, same_rows
-from tracewarehouse.storage.results import is_intact
+from tracewarehouse.storage.model import RunVersion
+from tracewarehouse.storage.results import Recorded, is_intact, same_rows
+from tracewarehouse.storage.store import Store
 from tracewarehouse.version import __version__
 
 

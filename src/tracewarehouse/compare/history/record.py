@@ -23,8 +23,11 @@ from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.readable import why_outdated, with_capabilities
 from tracewarehouse.runs.rows import notices
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Json, Recorded, Store, results, write_result
+from tracewarehouse.storage import results
+from tracewarehouse.storage.model import Json
 from tracewarehouse.storage.repair import Step
+from tracewarehouse.storage.results import Recorded, write_result
+from tracewarehouse.storage.store import Store
 from tracewarehouse.version import __version__
 
 # Runs share a query because a connection costs more than a small analysis. Their rows must fit in memory.

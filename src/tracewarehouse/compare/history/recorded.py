@@ -32,8 +32,10 @@ from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.duck.engine import Connection, Error, scratch
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import RECORDED, Recorded, RunVersion, Store, request_hash, run_key
-from tracewarehouse.storage.model import CLASSIFIED
+from tracewarehouse.storage.layout import run_key
+from tracewarehouse.storage.model import CLASSIFIED, RunVersion
+from tracewarehouse.storage.results import RECORDED, Recorded, request_hash
+from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,8 @@ from tracewarehouse.exact_text import age_ns
 from tracewarehouse.present.render.text import one_line, plural, show
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Store, acknowledgement_key
+from tracewarehouse.storage.layout import acknowledgement_key
+from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.stats.change_points import Point as ChangePoint

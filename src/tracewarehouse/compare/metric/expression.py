@@ -17,7 +17,7 @@ from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownN
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
-    from tracewarehouse.storage import RunVersion
+    from tracewarehouse.storage.model import RunVersion
 
 
 BY_STEP = "by_step"  # the parameter of analyses with optional steps

@@ -44,7 +44,7 @@ from tracewarehouse.formats.kineto.scanner import (
     TYPED_TEXTS,
     Batch,
 )
-from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.redact.text import Redactor
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from tracewarehouse.formats.kineto.scanner import (
     State,
     new_scanner,
 )
-from tracewarehouse.formats.redact import redactor_of
+from tracewarehouse.formats.redact.text import redactor_of
 from tracewarehouse.late_regex import late_regex
 
 _LIST_START: Final = late_regex(rb"\s*\[")

@@ -79,7 +79,7 @@ from tracewarehouse.result import Result
 from tracewarehouse.runs.recording import verdict as recorded
 from tracewarehouse.runs.rows import damaged_runs, run_info
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import UnreadableRun
+from tracewarehouse.storage.model import UnreadableRun
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from cli_runner import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
 from tracewarehouse.compare.history.page import _Axis, round_values
 from tracewarehouse.errors import ParamError, TwError, UnknownName
-from tracewarehouse.storage import Changes
+from tracewarehouse.storage.model import Changes
 
 RUNS, CHANGE = 60, 40
 KEYS = ["line", "definition", "run_id", "version", "stored", "time_ns", "value", "level"]

@@ -18,8 +18,9 @@ from tracewarehouse.compare.history.record import RecordProgress
 from tracewarehouse.compare.metric.expression import parse_metric
 from tracewarehouse.compare.metric.values import measure
 from tracewarehouse.errors import TwError, UnknownName
-from tracewarehouse.storage import Changes, RankSource, Recorded
 from tracewarehouse.storage.codec import sealed
+from tracewarehouse.storage.model import Changes, RankSource
+from tracewarehouse.storage.results import Recorded
 
 # Steps 1 and 2 of `a` and step 1 of both ranks of `b` are complete; `host` has no GPU and no step.
 RUNS = """

@@ -15,7 +15,7 @@ from conftest import real_traces
 from sketch import write as write_sketch
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.execution_trace import decoded, node_table
-from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.redact.text import Redactor
 from tracewarehouse.formats.source_tables import Notes
 
 FOLDER = real_traces()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tracewarehouse as tw
 from ingesting import states, take, write
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 
 
 def runs(root: Path) -> list[str]:

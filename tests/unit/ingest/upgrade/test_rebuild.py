@@ -22,7 +22,8 @@ from tracewarehouse.ingest.rebuild import (
 )
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.simulation.allocator import MIB, Allocator, frames
-from tracewarehouse.storage import RunVersion, Store
+from tracewarehouse.storage.model import RunVersion
+from tracewarehouse.storage.store import Store
 
 
 def rows(store: Store, version: RunVersion, table: str, number: int) -> list[tuple[object, ...]]:
