@@ -10,7 +10,7 @@ import os
 import pickle
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path, PurePath
@@ -47,6 +47,7 @@ from tracewarehouse.ingest.survey import other_format
 from tracewarehouse.storage.layout import uid
 from tracewarehouse.storage.model import KERNEL_RULES, Json, Staged
 from tracewarehouse.storage.objects import disk_error, disk_errors, is_removed
+from tracewarehouse.storage.pack import consecutive
 from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
@@ -79,21 +80,16 @@ def task_groups(sources: Iterable[Source], jobs: int) -> list[tuple[Source, ...]
         by_run[source.target.run, source.part.addition].append(source)
     total_bytes = sum(source.text_bytes for members in by_run.values() for source in members)
     limit = min(GROUP_BYTES, -(-total_bytes // jobs))
-    groups = [group for members in by_run.values() for group in _consecutive_groups(members, limit)]
+
+    def belongs(group: Sequence[Source], source: Source) -> bool:
+        size = sum(one.text_bytes for one in group) + source.text_bytes
+        return len(group) < GROUP_RANKS and size <= limit
+
+    groups: list[tuple[Source, ...]] = []
+    for members in by_run.values():
+        members.sort(key=lambda source: (source.target.rank, source.key))
+        groups += consecutive(members, belongs)
     return sorted(groups, key=lambda group: -sum(source.text_bytes for source in group))
-
-
-def _consecutive_groups(members: Sequence[Source], limit: int) -> Iterator[tuple[Source, ...]]:
-    group: list[Source] = []
-    size = 0
-    for source in sorted(members, key=lambda source: (source.target.rank, source.key)):
-        if group and (len(group) == GROUP_RANKS or size + source.text_bytes > limit):
-            yield tuple(group)
-            group, size = [], 0
-        group.append(source)
-        size += source.text_bytes
-    if group:
-        yield tuple(group)
 
 
 class BuildRanks(Struct, frozen=True):

@@ -184,9 +184,9 @@ class Kernels:
         ns = elements * ELEMENT_BYTES * passes // self.job.machine.memory_bytes_per_ns
         return self._kernel(key, round(ns / bandwidth), (max(elements // 1024, 1), 1, 1))
 
-    def fixed(self, key: str, ns: int) -> Kernel:
-        """A kernel with a given duration."""
-        return self._kernel(key, ns, (self.job.machine.multiprocessors, 1, 1))
+    def extra(self, ns: int) -> Kernel:
+        """The kernel of a fault, with a given duration."""
+        return self._kernel("extra", ns, (self.job.machine.multiprocessors, 1, 1))
 
     def copy(self, name: str, size: int, bytes_per_ns: int = 25) -> Kernel:
         """A memory copy, by default over the host bus."""

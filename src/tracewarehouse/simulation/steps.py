@@ -442,7 +442,7 @@ class Layers:
             self._elementwise(*each)
         if self.variant.extra_ns:
             with self.program.op("aten::clone", ((self.tokens, self.hidden),)):
-                self.program.launch(self.kernels.fixed("extra", self.variant.extra_ns))
+                self.program.launch(self.kernels.extra(self.variant.extra_ns))
         if self.variant.leak_bytes:
             self.program.emit(Op.MEMORY, Memory(self.variant.leak_bytes, -1))
 

@@ -341,20 +341,16 @@ def _delete_taken_out(store: Store) -> list[Entry]:
             if not head.taken_out:
                 continue
             gone = frozenset(head.taken_out)
-            holding = [
-                layout.version(run, one.number)
-                for one in store.readable(run, whole=True)
-                if one.number < head.number and not gone.isdisjoint((*one.paths, *_commit_keys(run, one)))
-            ]
+            holding = []
+            for one in store.readable(run, whole=True):
+                held = {*one.paths, *(layout.commit(run, name) for name in one.summary.commits)}
+                if one.number < head.number and not gone.isdisjoint(held):
+                    holding.append(layout.version(run, one.number))
             number = head.number + 1
             if store.put(replace(head, number=number, kept_from=number, taken_out=())):
                 deleted += _delete(objects, objects, [*holding, *gone])
             store.forget()
     return deleted
-
-
-def _commit_keys(run: str, version: RunVersion) -> Iterator[str]:
-    return (layout.commit(run, name) for name in version.summary.commits)
 
 
 def _delete(objects: Objects, listed: Objects, keys: Iterable[str]) -> list[Entry]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+T = TypeVar("T")
 # DuckDB reads a row group as one task, and a writer holds one in memory.
 ROW_GROUP_ROWS = 122_880
 
@@ -247,18 +248,24 @@ def groups(staged: Sequence[Staged]) -> Iterator[tuple[RowGroup, ...]]:
                 shelf = shelves.setdefault(place, [])
                 shelf.append(RowGroup(source, table, table.path.stat().st_size))
     for shelf in shelves.values():
-        yield from [tuple(shelf)] if shelf[0].table.ranks else _cut(shelf)
+        yield from [tuple(shelf)] if shelf[0].table.ranks else consecutive(shelf, _may_share)
 
 
-def _cut(shelf: Iterable[RowGroup]) -> Iterator[tuple[RowGroup, ...]]:
-    """Groups of neighbors, limited in number and bytes; large files stay alone."""
-    group: list[RowGroup] = []
-    for part in shelf:
-        full = len(group) == PACK_RANKS or sum(one.bytes for one in group) + part.bytes > PACK_BYTES
-        if group and (full or part.bytes > SMALL_BYTES or group[-1].bytes > SMALL_BYTES):
+def _may_share(group: Sequence[RowGroup], part: RowGroup) -> bool:
+    """Whether a file has space for a neighbor; large ones stay alone."""
+    size = sum(one.bytes for one in group) + part.bytes
+    is_small = max(part.bytes, group[-1].bytes) <= SMALL_BYTES
+    return is_small and len(group) < PACK_RANKS and size <= PACK_BYTES
+
+
+def consecutive(members: Iterable[T], belongs: Callable[[Sequence[T], T], bool]) -> Iterator[tuple[T, ...]]:
+    """Groups of neighbors: each member starts a group unless it belongs to the one before it."""
+    group: list[T] = []
+    for member in members:
+        if group and not belongs(group, member):
             yield tuple(group)
             group = []
-        group.append(part)
+        group.append(member)
     if group:
         yield tuple(group)
 

@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
@@ -168,15 +169,9 @@ class KeyNames(Struct, frozen=True):
     def of(cls, data: Mapping[str, Sequence[str]], policy: Policy) -> KeyNames:
         """The names of the data file and those of a policy."""
         words = [text for word in data["words"] for text in (word, f"{word}s")]
-        return cls(
-            frozenset(words),
-            tuple(data["endings"]),
-            tuple(data["passwords"]),
-            tuple(data["likely"]),
-            tuple(data["weak"]),
-            frozenset((*data["plain"], *map(_joined, policy.plain_keys))),
-            frozenset(map(_joined, policy.secret_keys)),
-        )
+        plain = [*data["plain"], *map(_joined, policy.plain_keys)]
+        exact = list(map(_joined, policy.secret_keys))
+        return msgspec.convert({**data, "words": words, "plain": plain, "exact": exact}, cls)
 
     def is_secret(self, name: str) -> bool:
         """Whether every text value under this name is a secret."""
@@ -195,7 +190,8 @@ class KeyNames(Struct, frozen=True):
         singular = [word for word in self.words if not word.endswith("s") or word[:-1] not in self.words]
         names = {*singular, *self.endings, *self.passwords, *self.exact}
         others = rf"^[\w.-]*(?:{_any_of((*self.likely, *self.weak))})[\d_.-]*$"
-        return f"{_any_of(name for name in names if not _has_other(name, names))}|{others}"
+        shortest = (name for name in names if not any(other in name for other in names - {name}))
+        return f"{_any_of(shortest)}|{others}"
 
     def pair_pattern(self) -> str:
         """An RE2 pattern that is in JSON text where another name has a value that may be a secret."""
@@ -209,10 +205,6 @@ class KeyNames(Struct, frozen=True):
 
 def _any_of(names: Iterable[str]) -> str:
     return "|".join(map(_spelled, sorted(names)))
-
-
-def _has_other(name: str, names: set[str]) -> bool:
-    return any(other in name for other in names if other != name)
 
 
 def _spelled(name: str) -> str:
@@ -301,13 +293,8 @@ class TokenRule(Struct, frozen=True, dict=True):
     def of(cls, fields: Mapping[str, Any]) -> TokenRule:
         """The rule of an entry of the data file."""
         start = fields.get("start", "")
-        return cls(
-            fields["name"],
-            fields.get("quick", start),
-            fields.get("pattern", start + fields.get("rest", "")),
-            fields.get("check", ""),
-            fields.get("inside", False),
-        )
+        shape = {"quick": start, "pattern": start + fields.get("rest", "")}
+        return msgspec.convert({**shape, **fields}, cls)
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
@@ -338,11 +325,6 @@ class Rules(Struct, frozen=True, dict=True):
     texts: tuple[TextRule, ...]
     keys: KeyNames
     allowed: frozenset[str] = field(default=frozenset())
-
-    @cached_property
-    def in_file_text(self) -> str:
-        """An RE2 pattern: whatever the rules find in JSON text holds a match, or an escaped character."""
-        return rf"{self.in_strings}|\\u00"
 
     @cached_property
     def in_strings(self) -> str:
@@ -382,10 +364,7 @@ def rules(policy: Policy = NO_POLICY) -> Rules:
         raise PolicyError(f"no redaction rule {', '.join(unknown)}", f"rules: {', '.join(sorted(known))}")
     tokens = [TokenRule.of(each) for each in data["token"]]
     tokens += [TokenRule(name, pattern, pattern) for name, pattern in policy.patterns]
-    texts = [
-        TextRule(each["name"], each["head"], each["value"], each.get("hint", ""), each.get("check", ""))
-        for each in data["text"]
-    ]
+    texts = msgspec.convert(data["text"], list[TextRule])
     return Rules(
         data["version"],
         tuple(each for each in tokens if each.name not in policy.off),

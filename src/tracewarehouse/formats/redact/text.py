@@ -295,7 +295,8 @@ class Redactor:
         return found
 
     def _matching(self, texts: pa.StringArray) -> list[int]:
-        marks = pc.match_substring_regex(texts, self._rules.in_file_text)
+        # What the rules find in JSON text holds a match, or an escaped character.
+        marks = pc.match_substring_regex(texts, rf"{self._rules.in_strings}|\\u00")
         return pc.indices_nonzero(marks).to_pylist()  # type: ignore[no-any-return]
 
     def suspects(self, strings: pa.Array) -> list[int]:

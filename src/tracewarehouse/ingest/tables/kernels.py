@@ -220,10 +220,9 @@ def classify(columns: Columns, rules: Rules, launches: Launches, attribution: At
     whatever its name. Before all of this, users' rules decide: for the operator, then for the name.
     """
     rows = launches.rows
-    category, name = columns.arrow("category", rows), columns.arrow("name", rows)
     has_message = columns.flags("has_collective", rows)
-    categories, category_words = text_codes(category)
-    names, name_words = text_codes(name)
+    categories, category_words = columns.codes("category", rows)
+    names, name_words = columns.codes("name", rows)
     first, number = distinct_combinations(categories, names)
     which = [
         (str(category_words[code].as_py()), name_words[word].as_py() if word >= 0 else None)
