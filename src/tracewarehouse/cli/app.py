@@ -159,7 +159,7 @@ def _own_folder(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 @click.command(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
     epilog=examples("tw check traces/", "tw ingest traces/ && tw check @latest"),
 )
 @click.option(

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 KINDS: tuple[Kind, ...] = ("analysis", "view", "table", "format")
 
 
-@command(
-    "tw list copies",
-    "tw list --kind table",
-    "tw list --all --format json",
-    name="list",
-)
+@command("tw list copies", "tw list --kind table", "tw list --all --format json", name="list")
 @click.argument("words", metavar="[WORD]...", nargs=-1)
 @click.option("--kind", type=click.Choice(KINDS), help="List only this kind.")
 @click.option("--all", "include_all", is_flag=True, help="Include older versions and transient tables.")
@@ -65,11 +60,7 @@ def _has_words(contract: Contract, words: Iterable[str]) -> bool:
     return all(word.lower() in text for word in words)
 
 
-@command(
-    "tw describe kernels",
-    "tw describe temporal_breakdown",
-    "tw describe coverage@1",
-)
+@command("tw describe kernels", "tw describe temporal_breakdown", "tw describe coverage@1")
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_contracts)
 @output_options
 def describe(session: Session, /, name: str) -> None:
@@ -94,10 +85,7 @@ def describe(session: Session, /, name: str) -> None:
     )
 
 
-@command(
-    "tw sql temporal_breakdown",
-    "tw sql temporal_breakdown | tw query -",
-)
+@command("tw sql temporal_breakdown", "tw sql temporal_breakdown | tw query -")
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_contracts)
 @output_options
 def sql(session: Session, /, name: str) -> None:

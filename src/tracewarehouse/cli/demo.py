@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from tracewarehouse.demo import Demo, KernelChange, Overview
 
 
-@command(
-    "tw demo",
-    "tw demo -w /tmp/demo      # in a separate warehouse",
-)
+@command("tw demo", "tw demo -w /tmp/demo      # in a separate warehouse")
 @output_options
 def demo(session: Session, /) -> None:
     """Try tw on two simulated runs.
@@ -215,14 +212,12 @@ _NOISE = {
 _JOB = Job()
 _job_options = option_group(
     *(
-        click.option(option_name(name), type=int, default=getattr(_JOB, name), help=doc, show_default=True)
+        click.option(option_name(name), type=int, default=getattr(_JOB, name), help=doc)
         for name, doc in _COUNTS.items()
     ),
     *(click.option(option_name(name), is_flag=True, help=doc) for name, doc in _FLAGS.items()),
     *(
-        click.option(
-            f"--noise-{name}", type=float, default=getattr(_JOB.noise, name), help=doc, show_default=True
-        )
+        click.option(f"--noise-{name}", type=float, default=getattr(_JOB.noise, name), help=doc)
         for name, doc in _NOISE.items()
     ),
 )
@@ -254,22 +249,15 @@ _RARE = (
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @_job_options
 @click.option("--link-gb-per-s", type=int, help="Bandwidth within a node in GB/s. [default: GPU model]")
-@click.option("--mode", type=click.Choice(MODES), default="training", show_default=True, help="Kind of job.")
-@click.option("--gpu", type=click.Choice(tuple(GPUS)), default="H100", show_default=True, help="GPU model.")
-@click.option(
-    "--dialect", type=click.Choice(DIALECTS), default="new", show_default=True, help="Trace format."
-)
-@click.option("--stacks/--no-stacks", default=True, help="Record Python stacks.", show_default=True)
-@click.option("--memory/--no-memory", default=True, help="Record memory allocations.", show_default=True)
-@click.option(
-    "--inputs/--no-inputs",
-    default=True,
-    help="Record inputs of backward operators.",
-    show_default=True,
-)
-@click.option("--syncs/--no-syncs", default=True, help="Record synchronization events.", show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed; output is reproducible.")
-@click.option("--start", default=_JOB.start, show_default=True, help="Start time, UTC.")
+@click.option("--mode", type=click.Choice(MODES), default="training", help="Kind of job.")
+@click.option("--gpu", type=click.Choice(tuple(GPUS)), default="H100", help="GPU model.")
+@click.option("--dialect", type=click.Choice(DIALECTS), default="new", help="Trace format.")
+@click.option("--stacks/--no-stacks", default=True, help="Record Python stacks.")
+@click.option("--memory/--no-memory", default=True, help="Record memory allocations.")
+@click.option("--inputs/--no-inputs", default=True, help="Record inputs of backward operators.")
+@click.option("--syncs/--no-syncs", default=True, help="Record synchronization events.")
+@click.option("--seed", type=int, default=0, help="Random seed; output is reproducible.")
+@click.option("--start", default=_JOB.start, help="Start time, UTC.")
 @click.option(
     "--inject",
     "injections",

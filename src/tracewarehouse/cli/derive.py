@@ -153,11 +153,7 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
     help="Multiply the time of WHAT by FACTOR (repeatable).",
 )
 @click.option(
-    "--by",
-    type=click.Choice(["category", "op"]),
-    default="category",
-    show_default=True,
-    help="Granularity of the result.",
+    "--by", type=click.Choice(["category", "op"]), default="category", help="Granularity of the result."
 )
 @verify_option
 @scope_options

@@ -24,10 +24,7 @@ def dev() -> None:
     """
 
 
-@command(
-    "tw dev sync",
-    parent=dev,
-)
+@command("tw dev sync", parent=dev)
 @no_warehouse_options
 def sync(session: Session, /) -> None:
     """Regenerate files derived from the contracts.
@@ -42,13 +39,9 @@ def sync(session: Session, /) -> None:
     session.out.print_text(text, [{"path": path} for path in changed])
 
 
-@command(
-    "tw dev new host_gaps --group launch",
-    "tw dev new slow_copies --group findings",
-    parent=dev,
-)
+@command("tw dev new host_gaps --group launch", "tw dev new slow_copies --group findings", parent=dev)
 @click.argument("name", metavar="NAME")
-@click.option("--group", default="gpu", show_default=True, help="Folder under sql/analyses.")
+@click.option("--group", default="gpu", help="Folder under sql/analyses.")
 @no_warehouse_options
 def new(session: Session, /, name: str, group: str) -> None:
     """Write skeletons of an analysis and its golden file.
@@ -64,11 +57,7 @@ def new(session: Session, /, name: str, group: str) -> None:
     session.out.print_text(text + steps, [{"path": path} for path in paths])
 
 
-@command(
-    "tw dev check",
-    "tw dev check kernel_summary",
-    parent=dev,
-)
+@command("tw dev check", "tw dev check kernel_summary", parent=dev)
 @click.argument("name", metavar="[NAME[@VERSION]]", required=False)
 @no_warehouse_options
 def check(session: Session, /, name: str | None) -> int:
@@ -90,11 +79,7 @@ def check(session: Session, /, name: str | None) -> int:
     return 1 if violations else 0
 
 
-@command(
-    "tw dev release temporal_breakdown",
-    "tw dev release --retire gpu_busy@1",
-    parent=dev,
-)
+@command("tw dev release temporal_breakdown", "tw dev release --retire gpu_busy@1", parent=dev)
 @click.argument("names", metavar="[NAME[@VERSION]]...", nargs=-1)
 @click.option("--retire", is_flag=True, help="Retire released versions whose file was deleted.")
 @no_warehouse_options
@@ -110,11 +95,7 @@ def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
     session.out.print_text(text, [{"name": str(each.ref), "status": each.status} for each in new])
 
 
-@command(
-    "tw dev wheels /tmp/wheels",
-    "tw dev wheels /tmp/wheels manylinux_2_17_x86_64",
-    parent=dev,
-)
+@command("tw dev wheels /tmp/wheels", "tw dev wheels /tmp/wheels manylinux_2_17_x86_64", parent=dev)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("tags", metavar="[PLATFORM]...", nargs=-1)
 @no_warehouse_options

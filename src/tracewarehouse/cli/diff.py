@@ -187,11 +187,7 @@ class DiffCommand(AnalysisCommand):
 @click.option(
     "--interval", metavar="RANGE", help="Break down per step, window or annotation:NAME. [default: step]"
 )
-@click.option(
-    "--normalize",
-    metavar="UNIT",
-    help="Compare times and sizes per sample, token or label.K.",
-)
+@click.option("--normalize", metavar="UNIT", help="Compare times and sizes per sample, token or label.K.")
 @click.option("--steps", type=STEPS, help="Select steps: 3, 3,5 or 3-8.")
 @click.option(
     "--level",
@@ -205,7 +201,6 @@ class DiffCommand(AnalysisCommand):
     metavar="RATIO",
     type=click.FloatRange(0, 1, True, True),
     default=0.05,
-    show_default=True,
     help="Significance level of the tests.",
 )
 @click.option(
@@ -213,7 +208,6 @@ class DiffCommand(AnalysisCommand):
     metavar="RATIO",
     type=ratio_param(),
     default=0.01,
-    show_default=True,
     help="Smallest relative change that matters.",
 )
 @click.option(
@@ -233,7 +227,6 @@ class DiffCommand(AnalysisCommand):
     "--noise",
     type=click.Choice(["within", "history"]),
     default="within",
-    show_default=True,
     help="Noise of these runs, or of recorded ones.",
 )
 @click.option(

@@ -39,43 +39,22 @@ def export() -> None:
     parent=export,
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.option("--rank", "ranks", type=RANKS, help="Select a rank; 0,2 or 0-3 merges several, clocks aligned.")
 @click.option(
-    "--rank",
-    "ranks",
-    type=RANKS,
-    help="Select a rank; 0,2 or 0-3 merges several, clocks aligned.",
-)
-@click.option(
-    "--from",
-    "start",
-    metavar="TIME",
-    help="Start: 1.2s or 350ms since the first event, or a ts_ns.",
+    "--from", "start", metavar="TIME", help="Start: 1.2s or 350ms since the first event, or a ts_ns."
 )
 @click.option("--to", "end", metavar="TIME", help="End, written as for --from.")
 @click.option("--step", type=int, metavar="N", help="Export one step, on the host and on the GPU.")
 @click.option(
-    "--around",
-    metavar="FINDING",
-    help="Export the worst occurrence of a finding, such as input_bound.",
+    "--around", metavar="FINDING", help="Export the worst occurrence of a finding, such as input_bound."
 )
 @click.option(
-    "--margin",
-    metavar="TIME",
-    help="Extra time on both sides. [default: 1ms with --around, else 0]",
+    "--margin", metavar="TIME", help="Extra time on both sides. [default: 1ms with --around, else 0]"
 )
 @click.option(
-    "--counters",
-    type=NAMES,
-    multiple=True,
-    help="Add counter tracks: queue_length, memory_bandwidth.",
+    "--counters", type=NAMES, multiple=True, help="Add counter tracks: queue_length, memory_bandwidth."
 )
-@click.option(
-    "--overlay",
-    "overlays",
-    type=NAMES,
-    multiple=True,
-    help="Add tracks, see below.",
-)
+@click.option("--overlay", "overlays", type=NAMES, multiple=True, help="Add tracks, see below.")
 @click.option("--plain", is_flag=True, help="Add no tracks, also for a clip or several ranks.")
 @verify_option
 @output_options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import asdict
@@ -140,7 +140,6 @@ def _record_error(done: RecordReport) -> TwError | None:
     "--min-effect",
     type=ratio_param(1.0),
     default=0.01,
-    show_default=True,
     metavar="RATIO",
     help="Smallest change to report: 0.001 or 0.1%.",
 )
@@ -153,9 +152,7 @@ def _record_error(done: RecordReport) -> TwError | None:
     help="Exit with code 3 if a new change is worse, or any.",
 )
 @click.option(
-    "--since",
-    metavar="RUN|AGE",
-    help="First run to count, or age before the newest. [default: last 12]",
+    "--since", metavar="RUN|AGE", help="First run to count, or age before the newest. [default: last 12]"
 )
 @verify_option
 @strict_runs_option
@@ -165,13 +162,10 @@ def history(
     /,
     metric: str,
     runs: tuple[str, ...],
-    where: tuple[str, ...],
-    by: tuple[str, ...],
-    normalize: str | None,
-    min_effect: float,
     parts: bool,
     fail_on_change: FailOn | None,
     since: str | None,
+    **settings: Any,
 ) -> None:
     """Plot a metric over recorded runs and report change points.
 
@@ -194,12 +188,10 @@ def history(
     if since is not None and fail_on_change is None:
         raise click.UsageError("--since needs --fail-on-change")
     warehouse = session.open()
-    found = warehouse.history(
-        metric, runs or None, where=where, by=by, min_effect=min_effect, normalize=normalize
-    )
+    found = warehouse.history(metric, runs or None, **settings)
     failing = None if fail_on_change is None else _change_error(found, fail_on_change, since)
     _print_history(session, found, failing)
-    for event in warehouse.moved_parts(runs or None, where=where) if parts else ():
+    for event in warehouse.moved_parts(runs or None, where=settings["where"]) if parts else ():
         session.out.notice(str(event))
     if failing is not None:
         raise click.exceptions.Exit(failing.exit_code)

@@ -55,11 +55,7 @@ if TYPE_CHECKING:
 )
 @click.option("--replace", is_flag=True, help="Overwrite ranks that are already stored.")
 @click.option(
-    "--min-age",
-    type=DURATION,
-    default="30s",
-    show_default=True,
-    help="Skip truncated files modified within this time.",
+    "--min-age", type=DURATION, default="30s", help="Skip truncated files modified within this time."
 )
 @click.option("--strict", is_flag=True, help="Store nothing unless all files are intact.")
 @click.option("--inbox", is_flag=True, help="Ingest the traces that training jobs spooled to the inbox.")
@@ -74,22 +70,20 @@ if TYPE_CHECKING:
     type=click.Choice(["us", "ns"]),
     help="Unit of the timestamps. [default: that of the format]",
 )
-@click.option(
-    "--step-pattern",
-    metavar="REGEX",
-    help="Names of annotations that mark steps.",
-)
+@click.option("--step-pattern", metavar="REGEX", help="Names of annotations that mark steps.")
 @click.option(
     "--no-redact",
     "redact",
     is_flag=True,
     flag_value=False,
     default=True,
+    show_default=False,
     help="Store strings that look like secrets as they are.",
 )
 @click.option(
     "--auto-labels/--no-auto-labels",
     default=True,
+    show_default=False,
     help="Label runs with git commit, job, CI sha, … [default: on]",
 )
 @engine_options
@@ -182,22 +176,14 @@ def inbox() -> None:
     """
 
 
-@command(
-    "tw inbox list",
-    "tw inbox list --json",
-    parent=inbox,
-    name="list",
-)
+@command("tw inbox list", "tw inbox list --json", parent=inbox, name="list")
 @result_options
 def list_(session: Session, /) -> None:
     """List the runs in the inbox with their traces and size."""
     session.out.print_result(session.open().inbox())
 
 
-@command(
-    "tw inbox discard fp8-on",
-    parent=inbox,
-)
+@command("tw inbox discard fp8-on", parent=inbox)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @output_options
 def discard(session: Session, /, runs: tuple[str, ...]) -> None:

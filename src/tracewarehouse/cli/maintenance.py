@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import asdict
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.secrets import SecretReport
 
 
-@command(
-    "tw verify",
-    "tw verify --json",
-)
+@command("tw verify", "tw verify --json")
 @click.option("--deep", is_flag=True, help="Download all files of an object store and compare checksums.")
 @result_options
 def verify(session: Session, /, deep: bool) -> None:
@@ -55,10 +52,7 @@ def verify(session: Session, /, deep: bool) -> None:
     raise click.exceptions.Exit(1)
 
 
-@command(
-    "tw repair --dry-run",
-    "tw repair fp8-on --source traces/fp8-on",
-)
+@command("tw repair --dry-run", "tw repair fp8-on --source traces/fp8-on")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 @click.option(
     "--source",
@@ -93,17 +87,10 @@ def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...],
     return report.exit_code
 
 
-@command(
-    "tw clean",
-    "tw clean --grace 0s      # while no other process uses the warehouse",
-)
-@click.option("--grace", type=DURATION, default="1d", show_default=True, help="Keep files newer than this.")
+@command("tw clean", "tw clean --grace 0s      # while no other process uses the warehouse")
+@click.option("--grace", type=DURATION, default="1d", help="Keep files newer than this.")
 @click.option(
-    "--keep-versions",
-    type=DURATION,
-    default="30d",
-    show_default=True,
-    help="Keep versions replaced within this time.",
+    "--keep-versions", type=DURATION, default="30d", help="Keep versions replaced within this time."
 )
 @click.option("--taken-out", is_flag=True, help="Also delete what tw repair took out.")
 @output_options
@@ -129,9 +116,7 @@ def clean(session: Session, /, grace: float, keep_versions: float, taken_out: bo
     session.out.print_text(text, [asdict(done)])
 
 
-@command(
-    "tw refresh      # after moving the warehouse",
-)
+@command("tw refresh      # after moving the warehouse")
 @output_options
 def refresh(session: Session, /) -> None:
     """Rebuild warehouse.duckdb, the file for DuckDB shells."""
@@ -139,9 +124,7 @@ def refresh(session: Session, /) -> None:
     session.out.print_text(f"wrote {path}", [{"path": str(path)}])
 
 
-@command(
-    "tw upgrade      # after installing another release",
-)
+@command("tw upgrade      # after installing another release")
 @output_options
 def upgrade(session: Session, /) -> int:
     """Upgrade stored tables to this release.
@@ -172,13 +155,7 @@ def upgrade(session: Session, /) -> int:
 @click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 @output_options
 def remove(
-    session: Session,
-    /,
-    runs: tuple[str, ...],
-    where: tuple[str, ...],
-    older_than: str | None,
-    keep_results: bool,
-    dry_run: bool,
+    session: Session, /, runs: tuple[str, ...], keep_results: bool, dry_run: bool, **which: Any
 ) -> None:
     """Remove runs.
 
@@ -187,11 +164,9 @@ def remove(
     """
     from tracewarehouse.present.render.text import plural, size
 
-    if not runs and not where and older_than is None:
+    if not runs and not which["where"] and which["older_than"] is None:
         raise click.UsageError("specify runs, --where or --older-than")
-    removed = session.open().remove(
-        runs or None, where=where, older_than=older_than, keep_results=keep_results, dry_run=dry_run
-    )
+    removed = session.open().remove(runs or None, keep_results=keep_results, dry_run=dry_run, **which)
     verb = "would remove" if dry_run else "removed"
     lines = [
         f"{verb} {each.run}: {plural(each.ranks, 'rank')}, {size(each.bytes)}"
@@ -216,14 +191,7 @@ def remove(
 @click.option("--allow-missing", is_flag=True, help="Publish the run even if ranks are missing.")
 @click.option("--label", "labels", multiple=True, type=LABEL, help="Label of the run (repeatable).")
 @output_options
-def seal(
-    session: Session,
-    /,
-    run: str,
-    expect_ranks: int | None,
-    allow_missing: bool,
-    labels: tuple[tuple[str, str], ...],
-) -> int:
+def seal(session: Session, /, run: str, labels: tuple[tuple[str, str], ...], **settings: Any) -> int:
     """Publish the ranks that wait for others.
 
     They wait since `tw ingest --expect-ranks`. All of them appear at once, in one version.
@@ -231,9 +199,7 @@ def seal(
     \fRanks that come later are added by the next seal. Exit code 1: ranks are missing, and nothing was
     published. Exit code 4: some ranks conflict with stored ones.
     """
-    done = session.open().seal(
-        run, expect_ranks=expect_ranks, allow_missing=allow_missing, labels=dict(labels)
-    )
+    done = session.open().seal(run, labels=dict(labels), **settings)
     if done.conflicts:
         ranks = rank_list(list(done.conflicts))
         session.out.notice(f"not published: different content is stored: ranks {ranks}")

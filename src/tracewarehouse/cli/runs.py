@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 _TABLE_COLUMNS = ["run_id", "ranks", "start", "device_names", "bytes", "state", "labels", "version"]
 
 
-@command(
-    "tw runs",
-    "tw runs --run label:commit=3f2a91c --format json",
-)
+@command("tw runs", "tw runs --run label:commit=3f2a91c --format json")
 @selection_options
 @result_options
 def runs(session: Session, /) -> None:
@@ -59,11 +56,7 @@ def _brief(stored: Result) -> Result:
     return replace(stored, table=table.select(_TABLE_COLUMNS))
 
 
-@command(
-    "tw info fp8-on",
-    "tw info @latest --json",
-    "tw info fp8-on@v1",
-)
+@command("tw info fp8-on", "tw info @latest --json", "tw info fp8-on@v1")
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @verify_option
 @output_options
@@ -94,10 +87,7 @@ def _rows(result: Result) -> list[dict[str, Any]]:
     return rows
 
 
-@command(
-    "tw label fp8-on commit=3f2a91c",
-    "tw label fp8-on commit=      # remove the label",
-)
+@command("tw label fp8-on commit=3f2a91c", "tw label fp8-on commit=      # remove the label")
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("labels", metavar="K=V...", nargs=-1, required=True, type=LABEL)
 @output_options
@@ -115,12 +105,9 @@ def label(session: Session, /, run: str, labels: tuple[tuple[str, str], ...]) ->
     session.out.print_text(f"{name}: {shown}", [{"run": name, "labels": labels_now}])
 
 
-@command(
-    "tw compact",
-    "tw compact 'nightly-*' --target 256MB --dry-run",
-)
+@command("tw compact", "tw compact 'nightly-*' --target 256MB --dry-run")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
-@click.option("--target", type=SIZE, default="128MB", show_default=True, help="Size of the new files.")
+@click.option("--target", type=SIZE, default="128MB", help="Size of the new files.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done.")
 @output_options
 def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bool) -> None:
@@ -186,10 +173,7 @@ def _expired_line(done: Expired, dry_run: bool) -> str:
     return f"{verb} {where}, {plural(done.files, 'file')} ({size(done.bytes)})"
 
 
-@command(
-    "tw fetch fp8-on -w s3://bucket/warehouse",
-    "tw fetch fp8-on fp8-off --table kernels --table steps",
-)
+@command("tw fetch fp8-on -w s3://bucket/warehouse", "tw fetch fp8-on fp8-off --table kernels --table steps")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_runs)
 @click.option("--table", "tables", multiple=True, metavar="TABLE", help="Only this table (repeatable).")
 @output_options
@@ -209,10 +193,7 @@ def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -
     )
 
 
-@command(
-    "tw files fp8-on kernels",
-    "tw files fp8-on@v1 events --format json",
-)
+@command("tw files fp8-on kernels", "tw files fp8-on@v1 events --format json")
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("table", metavar="TABLE")
 @result_options

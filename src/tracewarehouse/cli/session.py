@@ -399,6 +399,7 @@ def _output_options(*hidden: str) -> Decorator:
             type=LocationParam(),
             envvar="TW_WAREHOUSE",
             default="warehouse",
+            show_default=False,
             metavar="DIR",
             hidden="--warehouse" in hidden,
             help="Folder or URL. [env: TW_WAREHOUSE, default: ./warehouse]",
@@ -450,17 +451,8 @@ result_options = option_group(
         type=click.Choice(FORMATS),
         help="Default: by file extension, else table (terminal) or csv (pipe).",
     ),
-    _option(
-        "--spreadsheet",
-        is_flag=True,
-        help="Escape formulas and control characters in CSV.",
-    ),
-    _option(
-        "--limit",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="Print only the first N rows.",
-    ),
+    _option("--spreadsheet", is_flag=True, help="Escape formulas and control characters in CSV."),
+    _option("--limit", type=click.IntRange(min=0), metavar="N", help="Print only the first N rows."),
     _option("--wide", is_flag=True, help="Tables: all columns and entire names, on long lines."),
     output_options,
 )
@@ -490,27 +482,14 @@ strict_runs_option = _option(
 
 # Apply to the rows of an analysis.
 rows_options = option_group(
-    _option(
-        "--where",
-        multiple=True,
-        metavar="SQL",
-        help="Keep rows for which SQL holds (repeatable).",
-    ),
+    _option("--where", multiple=True, metavar="SQL", help="Keep rows for which SQL holds (repeatable)."),
     _option("--sort", type=COLUMNS, metavar="[-]NAME,...", help="Sort by columns; - is descending."),
-    _option(
-        "--columns",
-        type=COLUMNS,
-        metavar="NAME,...",
-        help="Print only these columns.",
-    ),
+    _option("--columns", type=COLUMNS, metavar="NAME,...", help="Print only these columns."),
 )
 
 # For results sorted by a measure.
 top_option = _option(
-    "--top",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Show the N largest rows per group; sum the rest.",
+    "--top", type=click.IntRange(min=0), metavar="N", help="Show the N largest rows per group; sum the rest."
 )
 
 # Of commands that compare runs.

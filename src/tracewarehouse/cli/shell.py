@@ -99,20 +99,8 @@ def _run(command: Sequence[str]) -> int:
     metavar="N",
     help="Row limit; 0: none. [default: 100000; none with -o]",
 )
-@click.option(
-    "--timeout",
-    type=DURATION,
-    default="30s",
-    show_default=True,
-    help="Time limit; 0s: none.",
-)
-@click.option(
-    "--memory",
-    type=SIZE,
-    default="1GB",
-    show_default=True,
-    help="Memory limit; 0: none.",
-)
+@click.option("--timeout", type=DURATION, default="30s", help="Time limit; 0s: none.")
+@click.option("--memory", type=SIZE, default="1GB", help="Memory limit; 0: none.")
 @selection_options
 @strict_runs_option
 @result_options
@@ -135,11 +123,7 @@ def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, m
     session.out.print_result(result)
 
 
-@command(
-    "tw help diff",
-    "tw help",
-    name="help",
-)
+@command("tw help diff", "tw help", name="help")
 @click.argument("topic", metavar="[COMMAND]", required=False)
 @no_warehouse_options
 def help_(session: Session, /, topic: str | None) -> None:
@@ -163,9 +147,7 @@ def help_(session: Session, /, topic: str | None) -> None:
     session.out.print_text(f"{text}\ntw {topic} --help-all lists its options.", [{"text": text}])
 
 
-@command(
-    'eval "$(tw completion bash)"      # or add that line to ~/.bashrc',
-)
+@command('eval "$(tw completion bash)"      # or add that line to ~/.bashrc')
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @no_warehouse_options
 def completion(session: Session, /, shell: str) -> None:

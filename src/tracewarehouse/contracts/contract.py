@@ -256,20 +256,20 @@ class Contract(Struct, frozen=True, kw_only=True):
     """
 
     kind: Kind
-    scope: Scope
+    scope: Scope = "rank"
     name: str
     version: int
-    group: str | None
+    group: str | None = None
     summary: str
-    requires: tuple[Ref, ...]
+    requires: tuple[Ref, ...] = ()
     needs: tuple[str, ...] = ()
-    grain: tuple[str, ...]
+    grain: tuple[str, ...] = ()
     # What sums of an analysis without `step` in its grain cover: the complete steps of a rank (`step`), all
     # that it recorded (`window`), or facts that do not grow with the length of the recording (`rank`).
     per: Per | None = None
-    order: tuple[str, ...]
+    order: tuple[str, ...] = ()
     params: tuple[Param, ...] = ()
-    columns: tuple[Column, ...]
+    columns: tuple[Column, ...] = ()
     changes: tuple[Change, ...]
     deprecated: str | None = None
     transient: bool = False
@@ -347,31 +347,10 @@ class Contract(Struct, frozen=True, kw_only=True):
         return self.kind == "table" and not (self.transient or self.is_built or self.is_constant)
 
 
-def computed_contract(
-    name: str,
-    *,
-    group: str,
-    summary: str,
-    requires: tuple[Ref, ...],
-    grain: tuple[str, ...],
-    order: tuple[str, ...],
-    columns: tuple[Column, ...],
-) -> Contract:
+def computed_contract(name: str, **given: Any) -> Contract:
     """The contract of rows that a comparison computes from results: they have no file in `sql/`."""
-    return Contract(
-        kind="analysis",
-        scope="run",
-        name=name,
-        version=1,
-        group=group,
-        summary=summary,
-        requires=requires,
-        grain=grain,
-        order=order,
-        columns=columns,
-        changes=(Change(1, "First version."),),
-        source=name,
-    )
+    first = (Change(1, "First version."),)
+    return Contract(kind="analysis", scope="run", name=name, version=1, changes=first, source=name, **given)
 
 
 # The columns of a stored table in its files, which hold `args` of `events` as templates and numbers.

@@ -361,35 +361,20 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
         body = body.replace(f"${key}", f"[{listed}]::VARCHAR[]")
     body = body.replace("$confidence", quote_text(block.confidence or "medium"))
     body = body.replace("$rule", quote_text(block.name))
-    contract = Contract(
-        kind=block.kind,
-        scope=block.scope,
-        name=block.name,
-        version=block.version,
-        group=group,
-        summary=_summary(block, place),
-        requires=_requires(block, place),
-        needs=_needs(block, place),
-        grain=_column_list(block.grain, "grain", columns, place),
-        per=block.per,
-        order=_column_list(block.order, "order", columns, place),
-        params=_params(block, place),
-        columns=columns,
-        changes=_changes(block, place),
-        deprecated=block.deprecated,
-        transient=block.transient,
-        derived=block.derived,
-        definition=block.definition,
-        body=body,
-        body_line=body_line,
-        source=path.as_posix(),
-        in_order=block.in_order,
-        optional=distinct(block.optional, "optional", place),
-        excluded_by=block.excluded_by,
-        limited_by=block.limited_by,
-        confidence=block.confidence,
-        empty=block.empty,
-    )
+    checked: dict[str, Any] = {
+        "group": group,
+        "summary": _summary(block, place),
+        "requires": _requires(block, place),
+        "needs": _needs(block, place),
+        "grain": _column_list(block.grain, "grain", columns, place),
+        "order": _column_list(block.order, "order", columns, place),
+        "params": _params(block, place),
+        "columns": columns,
+        "changes": _changes(block, place),
+        "optional": distinct(block.optional, "optional", place),
+    }
+    given = msgspec.structs.asdict(block) | checked
+    contract = Contract(**given, body=body, body_line=body_line, source=path.as_posix())
     _check_kind(contract, place)
     _check_shape(contract, place)
     _check_body(contract, place)
@@ -401,16 +386,10 @@ def _format(head: Mapping[str, Any], path: PurePath, place: Place, body: str, bo
     _group(block, path, place)
     contract = Contract(
         kind=block.kind,
-        scope="rank",
         name=block.name,
         version=block.version,
-        group=None,
         summary=_summary(block, place),
-        requires=(),
-        grain=(),
-        order=(),
         params=_params(block, place),
-        columns=(),
         changes=_changes(block, place),
         body=body,
         body_line=body_line,
