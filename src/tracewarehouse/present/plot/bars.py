@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from tracewarehouse.present.plot.theme import DESCRIPTION, OWN_COLOR, Scale, Spec, Theme, frame, number
+from tracewarehouse.present.plot.theme import (
+    DESCRIPTION,
+    OWN_COLOR,
+    PAGE,
+    Scale,
+    Spec,
+    Theme,
+    frame,
+    layer,
+    number,
+)
 
 WIDTH = 340
 _ROW_HEIGHT, _TEXT_HEIGHT, _BAR_HEIGHT = 32, 13, 10  # pixels
@@ -57,50 +68,34 @@ def bar_chart(
         for at, row in enumerate(rows)
     ]
     x = number("from", scale={"domain": [low, high], "nice": False, "zero": False}, axis=None)
-    bars = {
-        "mark": {"type": "rect", "cornerRadius": 1.5},
-        "encoding": {"x": x, "x2": {"field": "to"}, **_between("top", "bottom")},
-    }
-    line = {"aria": False, "color": theme.color("line")}
-    zero = {
-        "mark": {"type": "rule", **line},
-        "encoding": {"x": number(datum=0, axis=None), "y": {"value": 0}, "y2": {"value": "height"}},
-    }
+    bars = layer("rect", {"x": x, "x2": {"field": "to"}, **_between("top", "bottom")}, cornerRadius=1.5)
+    line: Spec = {"aria": False, "color": theme.color("line")}
+    at_zero = {"x": number(datum=0, axis=None), "y": {"value": 0}, "y2": {"value": "height"}}
     row_area = {"x": {"value": 0}, "x2": {"value": "width"}, "y": _pixel("top"), "y2": {"field": "bottom"}}
-    track = {"mark": {"type": "rect", "cornerRadius": 1.5, **line, "opacity": 0.5}, "encoding": row_area}
-    behind = [zero] if low < 0 < high else []
+    track = layer("rect", row_area, cornerRadius=1.5, **line, opacity=0.5)
+    behind = [layer("rule", at_zero, **line)] if low < 0 < high else []
     layers = [*behind, *_row_text(width), *([track] if is_part else []), bars]
     return {**_frame(values, width), "layer": layers}
 
 
-def distribution_chart(
-    rows: Sequence[Distribution], unit: str | None, theme: Theme, width: int = WIDTH
-) -> Spec:
+def distribution_chart(rows: Sequence[Distribution]) -> Spec:
     """One distribution per row on a shared logarithmic axis."""
-    scale = Scale.of([row.high for row in rows], unit)
-    names = ("low", "median", "p95", "high")
-    values = [
-        {
-            **_row_values(row, at, theme),
-            **{name: max(getattr(row, name), 1) / scale.divisor for name in names},
-        }
-        for at, row in enumerate(rows)
-    ]
+    scale = Scale.of([row.high for row in rows], "ns")
+    values = [_row_values(row, at, PAGE) for at, row in enumerate(rows)]
+    for value, row in zip(values, rows, strict=True):
+        for name in ("low", "median", "p95", "high"):
+            value[name] = max(getattr(row, name), 1) / scale.divisor
     axis = {"title": scale.axis_title("duration of a call"), "grid": True, "tickCount": 4, "format": "~g"}
     low, median = (number(name, scale={"type": "log"}, axis=axis) for name in ("low", "median"))
-    thin: Spec = {
-        "mark": {"type": "rect", "opacity": 0.45},
-        "encoding": {"x": low, "x2": {"field": "high"}, **_between("thin_top", "thin_bottom")},
-    }
-    thick: Spec = {
-        "mark": {"type": "rect", "cornerRadius": 1.5},
-        "encoding": {"x": median, "x2": {"field": "p95"}, **_between("top", "bottom")},
-    }
-    tick: Spec = {
-        "mark": {"type": "rule", "strokeWidth": 2, "aria": False, "color": theme.color("ink")},
-        "encoding": {"x": median, "y": _pixel("top"), "y2": {"field": "bottom"}},
-    }
-    return {**_frame(values, width), "layer": [*_row_text(width), thin, thick, tick]}
+    of_range = {"x": low, "x2": {"field": "high"}, **_between("thin_top", "thin_bottom")}
+    of_most = {"x": median, "x2": {"field": "p95"}, **_between("top", "bottom")}
+    at_median = {"x": median, "y": _pixel("top"), "y2": {"field": "bottom"}}
+    layers = [
+        layer("rect", of_range, opacity=0.45),
+        layer("rect", of_most, cornerRadius=1.5),
+        layer("rule", at_median, strokeWidth=2, aria=False, color=PAGE.color("ink")),
+    ]
+    return {**_frame(values, WIDTH), "layer": [*_row_text(WIDTH), *layers]}
 
 
 def _row_values(row: Bar | Distribution, at: int, theme: Theme) -> dict[str, object]:
@@ -122,35 +117,24 @@ def _row_values(row: Bar | Distribution, at: int, theme: Theme) -> dict[str, obj
 
 
 def _frame(values: Sequence[Spec], width: int) -> Spec:
-    return {
-        "width": width,
-        "height": len(values) * _ROW_HEIGHT,
-        "data": {"values": list(values)},
-    }
+    return {"width": width, "height": len(values) * _ROW_HEIGHT, "data": {"values": list(values)}}
 
 
 def _row_text(width: int) -> list[Spec]:
     """The label on the left, the value on the right."""
-    plain = {"type": "text", "baseline": "alphabetic", "aria": False}
+    plain: Spec = {"baseline": "alphabetic", "aria": False}
+    left, right = (
+        {"x": {"value": x}, "y": _pixel("baseline"), "text": {"field": text}}
+        for x, text in ((0, "label"), ("width", "text"))
+    )
     return [
-        {
-            "mark": {**plain, "align": "left", "limit": width - 85},
-            "encoding": {"x": {"value": 0}, "y": _pixel("baseline"), "text": {"field": "label"}},
-        },
-        {
-            "mark": {**plain, "align": "right"},
-            "encoding": {"x": {"value": "width"}, "y": _pixel("baseline"), "text": {"field": "text"}},
-        },
+        layer("text", left, **plain, align="left", limit=width - 85),
+        layer("text", right, **plain, align="right"),
     ]
 
 
 def _between(top: str, bottom: str) -> Spec:
-    return {
-        "y": _pixel(top),
-        "y2": {"field": bottom},
-        "color": OWN_COLOR,
-        "description": DESCRIPTION,
-    }
+    return {"y": _pixel(top), "y2": {"field": bottom}, "color": OWN_COLOR, "description": DESCRIPTION}
 
 
 def _pixel(field: str) -> Spec:
@@ -233,24 +217,18 @@ def _row_channel(rows: Sequence[str], title: str | None, **axis: object) -> Spec
     return {"field": "row", "type": "nominal", "sort": list(rows), "axis": plain}
 
 
-def heat_map(cells: Sequence[Cell], rows: Sequence[str], theme: Theme, width: int = WIDTH) -> Spec:
+def heat_map(cells: Sequence[Cell], rows: Sequence[str]) -> Spec:
     """One column per rank and one row per category."""
     columns = sorted({cell.column for cell in cells})
     values = [
-        {
-            "column": cell.column,
-            "row": cell.row,
-            "opacity": round(cell.value, 4),
-            "color": theme.color(cell.category),
-            "description": cell.description,
-        }
+        {**asdict(cell), "opacity": round(cell.value, 4), "color": PAGE.color(cell.category)}
         for cell in cells
     ]
     label_every = max(1, -(-len(columns) // 8))
     axis = {"title": "rank", "labelAngle": 0, "values": columns[::label_every], "domain": False}
     opacity = {"domain": [0, 1], "range": [0.04, 1]}
     return {
-        **frame(values, width, {"step": 24}),
+        **frame(values, WIDTH, {"step": 24}),
         "mark": {"type": "rect"},
         "encoding": {
             "x": {"field": "column", "type": "ordinal", "axis": axis},
@@ -323,71 +301,40 @@ def block_chart(
     blocks: Sequence[Block],
     total: Sequence[tuple[int, int]],
     colors: Mapping[str, str],
-    marks: Sequence[tuple[int, str]],
-    theme: Theme,
+    marks: Sequence[Spec],
 ) -> Spec:
-    """The blocks and the total over entries; `colors`: category → color; `marks` are moments with a text."""
+    """The blocks and the total over entries; `colors`: category → color; `marks`: moments with a text."""
     scale = Scale.of([size for _, size in total], "bytes")
     length = max((entry for entry, _ in total), default=1) or 1
     values = [
         {
+            **asdict(each.block),
             "x": each.start,
             "x2": each.end,
             "y": each.low / scale.divisor,
             "y2": (each.low + each.block.size) / scale.divisor,
-            "category": each.block.category,
-            "description": each.block.description,
         }
         for each in stacked(blocks)
         if each.end - each.start >= length * _FEWEST_SHARE
     ]
     line = [{"x": entry, "y": size / scale.divisor} for entry, size in total]
-    rules = [{"x": entry, "description": text} for entry, text in marks]
     used = [name for name in colors if any(block.category == name for block in blocks)]
-    scheme = {"domain": used, "range": [theme.color(colors[name]) for name in used]}
+    scheme = {"domain": used, "range": [PAGE.color(colors[name]) for name in used]}
     x_axis = {"title": "entry of the snapshot", "format": "d", "tickMinStep": 1, "grid": False}
     y_axis = {"title": scale.axis_title("memory"), "tickCount": 5}
     x = number("x", axis=x_axis, scale={"domain": [0, length], "nice": False})
     y = number("y", axis=y_axis, scale={"zero": True})
     color = {"field": "category", "type": "nominal", "scale": scheme, "legend": {"title": None, "columns": 8}}
-    return {
-        **frame([], WIDTH, HEIGHT),
-        "layer": [
-            {
-                "data": {"values": values},
-                "mark": {"type": "rect", "stroke": theme.color("paper"), "strokeWidth": 0.4},
-                "encoding": {
-                    "x": x,
-                    "x2": {"field": "x2"},
-                    "y": y,
-                    "y2": {"field": "y2"},
-                    "color": color,
-                    "description": DESCRIPTION,
-                },
-            },
-            {
-                "data": {"values": line},
-                "mark": {
-                    "type": "line",
-                    "interpolate": "step-after",
-                    "color": theme.color("ink"),
-                    "strokeWidth": 1.2,
-                    "aria": False,
-                },
-                "encoding": {"x": x, "y": y},
-            },
-            {
-                "data": {"values": rules},
-                "mark": {
-                    "type": "rule",
-                    "color": theme.color("longer"),
-                    "strokeWidth": 1.5,
-                    "strokeDash": [4, 3],
-                },
-                "encoding": {"x": x, "description": DESCRIPTION},
-            },
-        ],
-    }
+    area = {"x": x, "x2": {"field": "x2"}, "y": y, "y2": {"field": "y2"}}
+    ink = {"color": PAGE.color("ink"), "strokeWidth": 1.2, "aria": False}
+    dashes = {"color": PAGE.color("longer"), "strokeWidth": 1.5, "strokeDash": [4, 3]}
+    of_block = {**area, "color": color, "description": DESCRIPTION}
+    layers = [
+        layer("rect", of_block, values, stroke=PAGE.color("paper"), strokeWidth=0.4),
+        layer("line", {"x": x, "y": y}, line, interpolate="step-after", **ink),
+        layer("rule", {"x": x, "description": DESCRIPTION}, marks, **dashes),
+    ]
+    return {**frame([], WIDTH, HEIGHT), "layer": layers}
 
 
 _TERA = 1_000  # FLOP per ns in a TFLOP/s
@@ -411,7 +358,7 @@ class Roof(Struct, frozen=True):
     bytes_per_ns: float
 
 
-def roofline_chart(dots: Sequence[Dot], roofs: Sequence[Roof], theme: Theme) -> Spec:
+def roofline_chart(dots: Sequence[Dot], roofs: Sequence[Roof]) -> Spec:
     """One dot per kernel, both axes logarithmic; its area grows with its share of the time."""
     low = min(dot.intensity for dot in dots) / 2
     high = max([dot.intensity for dot in dots] + [roof.flop_per_ns / roof.bytes_per_ns for roof in roofs]) * 4
@@ -420,7 +367,7 @@ def roofline_chart(dots: Sequence[Dot], roofs: Sequence[Roof], theme: Theme) -> 
             "x": dot.intensity,
             "y": dot.flop_per_ns / _TERA,
             "size": round(40 + 500 * dot.share, 1),
-            "color": theme.color(dot.category),
+            "color": PAGE.color(dot.category),
             "description": dot.description,
         }
         for dot in dots
@@ -428,36 +375,18 @@ def roofline_chart(dots: Sequence[Dot], roofs: Sequence[Roof], theme: Theme) -> 
     x_scale = {"type": "log", "domain": [low, high], "nice": False}
     x = number("x", axis={"title": "FLOP per byte", "format": "~g", "tickCount": 6}, scale=x_scale)
     y = number("y", axis={"title": "TFLOP/s", "format": "~g", "tickCount": 6}, scale={"type": "log"})
-    area = number("size", scale=None)
-    layers: list[Spec] = [layer for roof in roofs for layer in _roof(roof, low, high, theme)]
-    return {
-        **frame(values, WIDTH, HEIGHT),
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            *layers,
-            {
-                "mark": {"type": "point", "filled": True, "opacity": 0.75},
-                "encoding": {"size": area, "color": OWN_COLOR, "description": DESCRIPTION},
-            },
-        ],
-    }
+    of_dot = {"size": number("size", scale=None), "color": OWN_COLOR, "description": DESCRIPTION}
+    layers: list[Spec] = [each for roof in roofs for each in _roof(roof, low, high)]
+    layers.append(layer("point", of_dot, filled=True, opacity=0.75))
+    return {**frame(values, WIDTH, HEIGHT), "encoding": {"x": x, "y": y}, "layer": layers}
 
 
-def _roof(roof: Roof, low: float, high: float, theme: Theme) -> list[Spec]:
-    """The slope of the memory bandwidth up to the ridge, and the flat part of the peak rate."""
+def _roof(roof: Roof, low: float, high: float) -> Iterator[Spec]:
+    """The slope of the memory bandwidth up to the ridge, the flat part of the peak rate, and its name."""
     ridge = min(max(roof.flop_per_ns / roof.bytes_per_ns, low), high)
     corners = [(low, low * roof.bytes_per_ns), (ridge, roof.flop_per_ns), (high, roof.flop_per_ns)]
     values = [{"x": x, "y": min(y, roof.flop_per_ns) / _TERA} for x, y in corners]
-    color = theme.color("soft")
-    label = {"type": "text", "align": "right", "baseline": "bottom", "dy": -3, "color": color, "aria": False}
-    return [
-        {
-            "data": {"values": values},
-            "mark": {"type": "line", "color": color, "strokeWidth": 1.5, "aria": False},
-        },
-        {
-            "data": {"values": [{**values[-1], "label": roof.name}]},
-            "mark": label,
-            "encoding": {"text": {"field": "label"}},
-        },
-    ]
+    soft = {"color": PAGE.color("soft"), "aria": False}
+    yield layer("line", {}, values, strokeWidth=1.5, **soft)
+    name = [{**values[-1], "label": roof.name}]
+    yield layer("text", {"text": {"field": "label"}}, name, align="right", baseline="bottom", dy=-3, **soft)

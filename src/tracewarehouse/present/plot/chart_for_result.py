@@ -186,7 +186,7 @@ def _over_steps(rows: Sequence[Row], selected: Column) -> Spec:
     ]
     if not ranges:
         raise _no_value(selected)
-    return {**range_bars(ranges, selected.name, "step", selected.unit, PLAIN), "width": WIDTH}
+    return {**range_bars(ranges, selected.name, selected.unit, PLAIN), "width": WIDTH}
 
 
 def _over_time(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:

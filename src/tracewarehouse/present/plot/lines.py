@@ -6,16 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from tracewarehouse.present.plot.bars import WIDTH
 from tracewarehouse.present.plot.theme import (
     DESCRIPTION,
     OWN_COLOR,
+    PAGE,
     Scale,
     Spec,
     Theme,
     format_short,
     frame,
+    layer,
     number,
 )
 
@@ -43,42 +46,27 @@ class Bin(Struct, frozen=True):
     description: str
 
 
-def range_bars(
-    rows: Sequence[RangeBar], quantity: str, axis_title: str, unit: str | None, theme: Theme
-) -> Spec:
+def range_bars(rows: Sequence[RangeBar], quantity: str, unit: str | None, theme: Theme) -> Spec:
     """A line from lowest to highest at each position with a mark at the middle; a band if there are many."""
     scale = Scale.of([row.high for row in rows], unit)
-    values = [
-        {
-            "at": row.at,
-            **{name: getattr(row, name) / scale.divisor for name in ("low", "middle", "high")},
-            "description": row.description,
-        }
-        for row in rows
-    ]
-    axis = _position_axis(axis_title)
+    ends = ("low", "middle", "high")
+    values = [{**asdict(row), **{end: getattr(row, end) / scale.divisor for end in ends}} for row in rows]
+    axis = _position_axis("step")
     if len(rows) <= 12:
         axis["values"] = [row.at for row in rows]
     domain = {"domain": [rows[0].at - 0.5, rows[-1].at + 0.5], "nice": False}
     y = number(axis=_value_axis(scale, quantity), scale={"zero": True})
     color = theme.color("head")
-    many = len(rows) > 60
-    band = {"type": "area", "opacity": 0.3} if many else {"type": "rule", "strokeWidth": 3, "opacity": 0.35}
-    middle = {"type": "line", "strokeWidth": 1.5} if many else {"type": "point", "filled": True, "size": 45}
-    return {
-        **frame(values, WIDTH, HEIGHT),
-        "encoding": {"x": number("at", axis=axis, scale=domain)},
-        "layer": [
-            {
-                "mark": {**band, "color": color, "aria": False},
-                "encoding": {"y": {"field": "low", **y}, "y2": {"field": "high"}},
-            },
-            {
-                "mark": {**middle, "color": color, "opacity": 1},
-                "encoding": {"y": {"field": "middle", **y}, "description": DESCRIPTION},
-            },
-        ],
-    }
+    of_range = {"y": {"field": "low", **y}, "y2": {"field": "high"}}
+    of_middle = {"y": {"field": "middle", **y}, "description": DESCRIPTION}
+    if len(rows) > 60:
+        band = layer("area", of_range, opacity=0.3, color=color, aria=False)
+        middle = layer("line", of_middle, strokeWidth=1.5, color=color, opacity=1)
+    else:
+        band = layer("rule", of_range, strokeWidth=3, opacity=0.35, color=color, aria=False)
+        middle = layer("point", of_middle, filled=True, size=45, color=color, opacity=1)
+    x = number("at", axis=axis, scale=domain)
+    return {**frame(values, WIDTH, HEIGHT), "encoding": {"x": x}, "layer": [band, middle]}
 
 
 def _position_axis(title: str) -> Spec:
@@ -121,9 +109,7 @@ def line_chart(
         for name, points in drawn.items()
         for row, x, y in points[:: max(1, -(-len(points) // _MAX_READINGS))]
     ]
-    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5}
-    # Invisible points that answer to the pointer.
-    point = {"type": "point", "filled": True, "size": 120, "opacity": 0}
+    read = {"description": DESCRIPTION, "tooltip": {**DESCRIPTION, "type": "nominal"}}
     return {
         **frame(values, WIDTH, HEIGHT),
         "encoding": {
@@ -132,12 +118,9 @@ def line_chart(
             "color": color,
         },
         "layer": [
-            {"mark": line},
-            {
-                "data": {"values": readings},
-                "mark": point,
-                "encoding": {"description": DESCRIPTION, "tooltip": {**DESCRIPTION, "type": "nominal"}},
-            },
+            layer("line", {}, interpolate="step-after", strokeWidth=1.5),
+            # Invisible points that answer to the pointer.
+            layer("point", read, readings, filled=True, size=120, opacity=0),
         ],
     }
 
@@ -152,9 +135,7 @@ class Point(Struct, frozen=True):
     level: float | None = None
 
 
-def point_chart(
-    rows: Sequence[Point], quantity: str, axis_title: str, unit: str | None, theme: Theme
-) -> Spec:
+def point_chart(rows: Sequence[Point], quantity: str, unit: str | None) -> Spec:
     """One point per row, with the line of their levels behind them."""
     scale = Scale.of([row.value for row in rows], unit)
     values = [
@@ -162,70 +143,57 @@ def point_chart(
             "at": row.at,
             "value": row.value / scale.divisor,
             "level": None if row.level is None else row.level / scale.divisor,
-            "color": theme.color(row.category),
+            "color": PAGE.color(row.category),
             "description": row.description,
             "size": 30 if row.category == "plain" else 90,
         }
         for row in rows
     ]
     y = number(axis=_value_axis(scale, quantity), scale={"zero": False})
-    line = {"type": "line", "interpolate": "step", "color": theme.color("soft"), "aria": False}
-    points: Spec = {
-        "mark": {"type": "point", "filled": True, "opacity": 1},
-        "encoding": {
-            "y": {"field": "value", **y},
-            "color": OWN_COLOR,
-            "size": number("size", scale=None),
-            "description": DESCRIPTION,
-        },
+    of_point = {
+        "y": {"field": "value", **y},
+        "color": OWN_COLOR,
+        "size": number("size", scale=None),
+        "description": DESCRIPTION,
     }
-    return {
-        **frame(values, WIDTH, HEIGHT),
-        "encoding": {"x": number("at", axis=_position_axis(axis_title), scale={"zero": False})},
-        "layer": [{"mark": line, "encoding": {"y": {"field": "level", **y}}}, points],
-    }
+    soft: Spec = {"interpolate": "step", "color": PAGE.color("soft"), "aria": False}
+    layers = [
+        layer("line", {"y": {"field": "level", **y}}, **soft),
+        layer("point", of_point, filled=True, opacity=1),
+    ]
+    x = number("at", axis=_position_axis("run"), scale={"zero": False})
+    return {**frame(values, WIDTH, HEIGHT), "encoding": {"x": x}, "layer": layers}
 
 
-def strip_chart(
-    lanes: Mapping[str, tuple[str, Sequence[tuple[float, str]]]], quantity: str, unit: str, theme: Theme
-) -> Spec:
+def strip_chart(lanes: Mapping[str, tuple[str, Sequence[tuple[float, str]]]]) -> Spec:
     """One lane per name → category and (value, description): a tick per value, a long one for the median."""
-    scale = Scale.of([value for _, ticks in lanes.values() for value, _ in ticks], unit)
+    scale = Scale.of([value for _, ticks in lanes.values() for value, _ in ticks], "ns")
     values = [
         {
             "lane": name,
             "value": value / scale.divisor,
-            "color": theme.color(category),
+            "color": PAGE.color(category),
             "description": description,
         }
         for name, (category, ticks) in lanes.items()
         for value, description in ticks
     ]
-    x = number("value", scale={"zero": False}, axis=_value_axis(scale, quantity))
+    x = number("value", scale={"zero": False}, axis=_value_axis(scale, "period"))
     axis = {"title": None, "ticks": False, "domain": False, "labelFontSize": 12}
     lane = {"field": "lane", "type": "nominal", "sort": list(lanes), "axis": axis}
-    ticks = {"type": "tick", "thickness": 2, "size": 22, "opacity": 0.75}
-    median = {"type": "tick", "thickness": 3, "size": 44, "aria": False}
-    return {
-        **frame(values, WIDTH, {"step": 54}),
-        "encoding": {"y": lane, "color": OWN_COLOR},
-        "layer": [
-            {"mark": ticks, "encoding": {"x": x, "description": DESCRIPTION}},
-            {"mark": median, "encoding": {"x": {**x, "aggregate": "median"}}},
-        ],
-    }
+    layers = [
+        layer("tick", {"x": x, "description": DESCRIPTION}, thickness=2, size=22, opacity=0.75),
+        layer("tick", {"x": {**x, "aggregate": "median"}}, thickness=3, size=44, aria=False),
+    ]
+    encoding = {"y": lane, "color": OWN_COLOR}
+    return {**frame(values, WIDTH, {"step": 54}), "encoding": encoding, "layer": layers}
 
 
 def histogram(bins: Sequence[Bin], quantity: str, unit: str | None, theme: Theme) -> Spec:
     """The number of values in each bin; the axis is logarithmic if the bins are."""
     scale = Scale.of([bins[-1].high], unit)
     values = [
-        {
-            "low": each.low / scale.divisor,
-            "high": each.high / scale.divisor,
-            "count": each.count,
-            "description": each.description,
-        }
+        {**asdict(each), "low": each.low / scale.divisor, "high": each.high / scale.divisor}
         for each in bins
         if each.count
     ]

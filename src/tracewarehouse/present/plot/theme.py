@@ -117,6 +117,12 @@ def number(field: str | None = None, **options: object) -> Spec:
     return {**({"field": field} if field else {}), "type": "quantitative", **options}
 
 
+def layer(type_: str, encoding: Spec, values: Sequence[Spec] | None = None, **mark: object) -> Spec:
+    """A layer of a chart: marks of this type, of values of their own or of those of the chart."""
+    data = {} if values is None else {"data": {"values": list(values)}}
+    return {**data, "mark": {"type": type_, **mark}, "encoding": encoding}
+
+
 def css() -> str:
     """The CSS variables of a page, for light, dark and print."""
     light, dark = (

@@ -194,7 +194,7 @@ def _durations_card(rows: Sequence[Row]) -> Card:
     most = max(rows, key=lambda row: row["high"] / max(row["median"], 1))
     median, maximum = duration(most["median"]), duration(most["high"])
     text = f"{label(most['name'])} varies most: median {median}, maximum {maximum}."
-    chart = distribution_chart(distributions, "ns", PAGE)
+    chart = distribution_chart(distributions)
     return Card("Duration per call", text, (Figure("Range; thick bar: median to 95th percentile", chart),))
 
 
@@ -496,7 +496,7 @@ def _roofline_cards(data: ReportData) -> list[Card]:
     )
     figure = Figure(
         "Main kernels: rate over FLOP per byte; the area is the time, the lines are the limits",
-        roofline_chart(dots, _roofs(shown), PAGE),
+        roofline_chart(dots, _roofs(shown)),
     )
     return [Card("Roofline", text, (figure,))]
 

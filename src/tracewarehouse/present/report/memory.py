@@ -308,9 +308,13 @@ def _timeline_card(data: ReportData, shown: Row) -> Card:
         )
         for row in rows
     ]
+    failed = data.rows(f"SELECT entry, requested_bytes FROM snapshot_oom WHERE {where}", "snapshot_oom")
     marks = [
-        (row["entry"] + 1, f"out of memory: {_bytes(row['requested_bytes'])} requested")
-        for row in data.rows(f"SELECT entry, requested_bytes FROM snapshot_oom WHERE {where}", "snapshot_oom")
+        {
+            "x": row["entry"] + 1,
+            "description": f"out of memory: {_bytes(row['requested_bytes'])} requested",
+        }
+        for row in failed
     ]
     # Entry 0 is the start of the recording.
     points = f"""
@@ -318,7 +322,7 @@ def _timeline_card(data: ReportData, shown: Row) -> Card:
     """
     kept = "arg_max(point, value), max(point), min(point)"
     active = [(at, max(value, 0)) for at, value in _reduced(data, points, _SNAPSHOT_INTERVALS, kept)]
-    spec = block_chart(blocks, active, _COLORS, marks, PAGE)
+    spec = block_chart(blocks, active, _COLORS, marks)
     total = data.row(f"SELECT count(*) AS count FROM snapshot_allocations WHERE {where}")["count"]
     drawn = (
         "all allocations"

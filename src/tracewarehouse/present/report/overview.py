@@ -133,7 +133,7 @@ def _step_card(data: ReportData) -> Card:
             description += f", {duration(row['low'])} to {duration(row['high'])} over ranks"
         bars.append(RangeBar(row["step"], row["low"], row["middle"], row["high"], description))
     title = "Step time: median rank, with the range over ranks" if data.ranks > 1 else "Step time"
-    figure = Figure(title, range_bars(bars, "period", "step", "ns", PAGE))
+    figure = Figure(title, range_bars(bars, "period", "ns", PAGE))
     return Card("Step time", f"{text}.", (figure,) if len(bars) > 1 else ())
 
 
@@ -232,7 +232,7 @@ def _rank_heat_map(rows: Sequence[Row]) -> Spec:
         for (column, name), (ns, window_ns) in sums.items()
         if name in shown
     ]
-    return heat_map(cells, [SHORT_CATEGORIES[name] for name in shown], PAGE)
+    return heat_map(cells, [SHORT_CATEGORIES[name] for name in shown])
 
 
 _MAX_STEPS = 40  # bars in a tile

@@ -291,9 +291,7 @@ def _step_times_card(times: Sequence[Measured]) -> Card:
     if not all(ticks for _, ticks in lanes.values()):
         return Card("Step times", "Base or head has no complete step, so step times cannot be compared.")
     counts = and_list([f"{plural(len(ticks), 'step')} of {name}" for name, (_, ticks) in lanes.items()])
-    figure = Figure(
-        "Each complete step, mean over ranks; long mark: median", strip_chart(lanes, "period", "ns", PAGE)
-    )
+    figure = Figure("Each complete step, mean over ranks; long mark: median", strip_chart(lanes))
     return Card("Step times", f"{counts}.", (figure,))
 
 
@@ -453,7 +451,7 @@ def _series_card(series: Series, change: Change, history: History) -> Card:
     text = f"Level changes: {'; '.join(changes)}." if changes else "No level change."
     figure = Figure(
         f"{history.metric} of the recorded runs in time order",
-        point_chart(points, "step time", "run", history.unit, PAGE),
+        point_chart(points, "step time", history.unit),
     )
     return Card(series.name or "Step time over runs", text, (figure,))
 
@@ -654,9 +652,7 @@ def _times_card(times: Mapping[str, _Time]) -> Card:
         for at, (run, ns) in enumerate(_of_kind(times, whole).items(), 1)
     ]
     quantity = "step time" if whole == _STEP else whole
-    figures = (
-        (Figure(f"{quantity} by run", point_chart(points, quantity, "run", "ns", PAGE)),) if points else ()
-    )
+    figures = (Figure(f"{quantity} by run", point_chart(points, quantity, "ns")),) if points else ()
     return Card("Time over runs", "In order of the runs' start.", figures)
 
 
