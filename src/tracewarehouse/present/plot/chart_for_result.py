@@ -153,17 +153,12 @@ def _stacked(rows: Sequence[Row], key: str) -> Spec:
     parts = sorted({row[key] for row in rows}, key=lambda part: (list(COLORS).index(color_key(part)), part))
     stacks = list(dict.fromkeys(labels))
     shown = stacks[:_MAX_STACKS]
-    segments = [
-        Segment(
-            label,
-            row[key],
-            float(row["value"] or 0),
-            color_key(row[key]),
-            f"{label} {row[key]}: {format_short(row['value'] or 0, 'ns')}",
-        )
-        for label, row in zip(labels, rows, strict=True)
-        if label in set(shown)
-    ]
+    segments = []
+    for label, row in zip(labels, rows, strict=True):
+        if label in shown:
+            part, value = row[key], row["value"] or 0
+            description = f"{label} {part}: {format_short(value, 'ns')}"
+            segments.append(Segment(label, part, float(value), color_key(part), description))
     spec = stacked_bars(segments, shown, parts, "ns", PLAIN, axis_title="", legend=True, width=WIDTH)
     return {**spec, "limit_note": _limit_note(len(shown), len(stacks))}
 
@@ -174,16 +169,11 @@ def _over_steps(rows: Sequence[Row], selected: Column) -> Spec:
     for row in rows:
         if row[selected.name] is not None:
             steps.setdefault(row["step"], []).append(float(row[selected.name]))
-    ranges = [
-        RangeBar(
-            step,
-            min(values),
-            median(values),
-            max(values),
-            f"step {step}: {format_short(median(values), selected.unit)}",
-        )
-        for step, values in sorted(steps.items())
-    ]
+    ranges = []
+    for step, values in sorted(steps.items()):
+        middle = median(values)
+        text = f"step {step}: {format_short(middle, selected.unit)}"
+        ranges.append(RangeBar(step, min(values), middle, max(values), text))
     if not ranges:
         raise _no_value(selected)
     return {**range_bars(ranges, selected.name, selected.unit, PLAIN), "width": WIDTH}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from tracewarehouse.present.plot.bars import Bar, Segment, stacked_bars
 from tracewarehouse.present.plot.theme import PAGE
@@ -31,6 +32,10 @@ _PARTS = (
     ("exposed_wait", "wait_ns", "waiting for other ranks"),
     ("exposed_transfer", "transfer_ns", "transfer"),
     ("exposed_unassigned", "unassigned_ns", "waiting or transfer"),
+)
+_TRANSFERS = (
+    ("exposed_transfer", "transfer_ns", "transfer"),
+    ("comm_wait", "wait_ns", "waiting for the last rank"),
 )
 _OVERLAPPED = """
 SELECT rank, sum(exposed_ns)::BIGINT AS exposed_ns, sum(overlap_ns)::BIGINT AS overlap_ns
@@ -157,18 +162,11 @@ def _overlap_card(data: ReportData) -> Card:
     whole = " per step" if by_step else ""
     title = f"Exposed {'' if by_step else 'and overlapped '}communication"
     shown = rows if len(rows) <= _MAX_RANKS else rows[: _MAX_RANKS // 2] + rows[-_MAX_RANKS // 2 :]
-    segments = [
-        Segment(
-            str(row["rank"]),
-            category,
-            row[column],
-            category,
-            f"rank {row['rank']}: {duration(row[column])} {state}{whole}",
-        )
-        for row in shown
-        for category, column, state in states
-        if row[column] or not by_step
-    ]
+    segments = []
+    for row, (category, column, state) in product(shown, states):
+        if row[column] or not by_step:
+            description = f"rank {row['rank']}: {duration(row[column])} {state}{whole}"
+            segments.append(Segment(str(row["rank"]), category, row[column], category, description))
     ranks, categories = [str(row["rank"]) for row in shown], [category for category, _, _ in states]
     spec = stacked_bars(segments, ranks, categories, "ns", PAGE)
     most = f"{duration(rows[0]['exposed_ns'])}{whole}"
@@ -201,21 +199,12 @@ def _wait_cards(data: ReportData) -> list[Card]:
 
 def _collectives_figure(data: ReportData, rows: Sequence[Row], steps: Steps | None) -> Figure:
     times, whole = (data.ranks, data.on_rank) if steps is None else (steps.count, "per step")
-    segments = [
-        Segment(
-            row["name"],
-            category,
-            (row[column] or 0) / times,
-            category,
-            f"{row['name']}, {row['count']:,} times: {duration((row[column] or 0) / times)} {state} {whole}",
-        )
-        for row in rows
-        for category, column, state in (
-            ("exposed_transfer", "transfer_ns", "transfer"),
-            ("comm_wait", "wait_ns", "waiting for the last rank"),
-        )
-    ]
-    names, categories = [row["name"] for row in rows], ("exposed_transfer", "comm_wait")
+    segments = []
+    for row, (category, column, state) in product(rows, _TRANSFERS):
+        name, ns = row["name"], (row[column] or 0) / times
+        description = f"{name}, {row['count']:,} times: {duration(ns)} {state} {whole}"
+        segments.append(Segment(name, category, ns, category, description))
+    names, categories = [row["name"] for row in rows], [category for category, _, _ in _TRANSFERS]
     spec = stacked_bars(segments, names, categories, "ns", PAGE, axis_title="")
     whole = "per rank" if steps is None else "per step, mean of ranks"
     return Figure(f"Transfer and wait time {whole}", spec)
@@ -240,16 +229,11 @@ def _straggler_cards(data: ReportData) -> list[Card]:
 
 def _wait_caused_card(rows: Sequence[Row], per_step: str) -> Card:
     straggler = rows[0]
-    bars = [
-        _rank_bar(
-            row,
-            "caused_wait_ns",
-            f"other ranks waited {duration(row['caused_wait_ns'])} for it{per_step}; last at"
-            f" {row['arrived_last']:,} of {row['collectives']:,} collectives",
-        )
-        for row in rows[:_MAX_BARS]
-        if row["caused_wait_ns"]
-    ]
+    bars = []
+    for row in filter(lambda row: row["caused_wait_ns"], rows[:_MAX_BARS]):
+        last = f"last at {row['arrived_last']:,} of {row['collectives']:,} collectives"
+        description = f"other ranks waited {duration(row['caused_wait_ns'])} for it{per_step}; {last}"
+        bars.append(_rank_bar(row, "caused_wait_ns", description))
     text = (
         f"Rank {straggler['rank']} causes the most waiting: {percent(straggler['share'] or 0, 1)}. "
         f"It was last at {straggler['arrived_last']:,} of its {straggler['collectives']:,} collectives."

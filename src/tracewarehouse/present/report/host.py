@@ -132,16 +132,10 @@ def _idle_cards(data: ReportData) -> list[Card]:
     if account is None or not account.idle:
         return []
     idle, total = account.idle, sum(account.idle.values())
-    bars = [
-        Bar(
-            idle_cause(name),
-            ns / total,
-            name,
-            account.mean(ns),
-            f"{CATEGORIES[name]}: {account.mean_text(ns)}, {percent(ns, total)} of idle time",
-        )
-        for name, ns in idle.items()
-    ]
+    bars = []
+    for name, ns in idle.items():
+        description = f"{CATEGORIES[name]}: {account.mean_text(ns)}, {percent(ns, total)} of idle time"
+        bars.append(Bar(idle_cause(name), ns / total, name, account.mean(ns), description))
     largest = next(iter(idle))
     text = f"{percent(idle[largest], total)} of idle time: {idle_cause(largest)}."
     title = f"Idle time of the mean {account.whole}; the full width is all idle time"
@@ -161,17 +155,11 @@ def _next_operator_cards(data: ReportData) -> list[Card]:
     if not rows:
         return []
     total = sum(row["ns"] for row in rows)
-    bars = [
-        Bar(
-            label(row["name"]),
-            row["ns"] / data.ranks,
-            "plain",
-            data.per_rank(row["ns"]),
-            f"{row['name']}: ended {plural(row['count'], 'idle interval')} ({row['cause']}),"
-            f" {data.per_rank(row['ns'])} {data.on_rank}",
-        )
-        for row in rows[:_MAX_BARS]
-    ]
+    bars = []
+    for row in rows[:_MAX_BARS]:
+        time, ended = data.per_rank(row["ns"]), plural(row["count"], "idle interval")
+        description = f"{row['name']}: ended {ended} ({row['cause']}), {time} {data.on_rank}"
+        bars.append(Bar(label(row["name"]), row["ns"] / data.ranks, "plain", time, description))
     text = f"{percent(rows[0]['ns'], total)} of idle time precedes work of {label(rows[0]['name'])}."
     title = "Idle time per rank, by the operator that ended it"
     return [bar_card("Idle time by next operator", text, title, bars)]
@@ -179,16 +167,12 @@ def _next_operator_cards(data: ReportData) -> list[Card]:
 
 def _time_bars(data: ReportData, rows: Sequence[Row], category: str) -> list[Bar]:
     """The time per rank of the first rows; those that are `marked` have the color of the category."""
-    return [
-        Bar(
-            label(row["name"]),
-            row["ns"] / data.ranks,
-            category if row["marked"] else "plain",
-            data.per_rank(row["ns"]),
-            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} {data.on_rank}",
-        )
-        for row in rows[:_MAX_BARS]
-    ]
+    bars = []
+    for row in rows[:_MAX_BARS]:
+        time, color = data.per_rank(row["ns"]), category if row["marked"] else "plain"
+        description = f"{row['name']}: {row['count']:,} times, {time} {data.on_rank}"
+        bars.append(Bar(label(row["name"]), row["ns"] / data.ranks, color, time, description))
+    return bars
 
 
 def _annotations_card(data: ReportData) -> Card:

@@ -45,8 +45,8 @@ _TABLES = (
     Listing("gpu_utilization", "GPU utilization by step", "rank, step NULLS FIRST"),
     Listing("gpu_metrics", "Sampled GPU metrics by step", "rank, device, step NULLS FIRST"),
     Listing("compiled_kernels", "Compiled kernels", "gpu_sum_ns DESC, name, kernel_hash", is_combined=True),
+    Listing("kernel_limits", "Limits of kernels, from Nsight Compute"),
 )
-_LIMITS = Listing("kernel_limits", "Limits of kernels, from Nsight Compute")
 
 
 def kernels_section(data: ReportData) -> Section:
@@ -54,24 +54,16 @@ def kernels_section(data: ReportData) -> Section:
     if not data.has_rows("kernel_summary"):
         reason = data.missing_reason("kernel_summary") or "no GPU activities recorded"
         return Section("kernels", "Kernels", f"No kernel data: {reason}.")
+    of_op = "Operators by the GPU time that they launched directly"
+    op_order = "kernel_self_sum_ns DESC NULLS LAST, host_self_ns DESC, name"
+    order = "launches DESC, gpu_activities DESC, state, api"
     printed = (
         combined_ranks(data, "kernel_summary", "Kernels, memcpy and memset by time", "sum_ns DESC, name"),
-        combined_ranks(
-            data,
-            "op_summary",
-            "Operators by the GPU time that they launched directly",
-            "kernel_self_sum_ns DESC NULLS LAST, host_self_ns DESC, name",
-        ),
-        combined_ranks(
-            data,
-            "launch_summary",
-            "Launches by runtime function",
-            "launches DESC, gpu_activities DESC, state, api",
-        ),
+        combined_ranks(data, "op_summary", of_op, op_order),
+        combined_ranks(data, "launch_summary", "Launches by runtime function", order),
         *tables(data, *_TABLES),
     )
     cards = (*_kernel_cards(data), *_compiled_cards(data), _operators_card(data), *_launch_cards(data))
-    printed = (*printed, *tables(data, _LIMITS))
     summary = _kernels_summary(data)
     # The command that profiles the kernel with the most time.
     profiled = data.rows(
@@ -111,16 +103,11 @@ def _compiled_cards(data: ReportData) -> list[Card]:
     if not rows:
         return []
     shown = rows[:_MAX_BARS]
-    bars = [
-        Bar(
-            name,
-            row["ns"] / data.ranks,
-            color_key("computation"),
-            data.per_rank(row["ns"]),
-            f"{row['name']}: {row['of'] or 'no operators in its name'}, {data.per_rank(row['ns'])} per rank",
-        )
-        for name, row in zip(distinct_labels([row["name"] for row in shown]), shown, strict=True)
-    ]
+    bars, color = [], color_key("computation")
+    for name, row in zip(distinct_labels([row["name"] for row in shown]), shown, strict=True):
+        time = data.per_rank(row["ns"])
+        description = f"{row['name']}: {row['of'] or 'no operators in its name'}, {time} per rank"
+        bars.append(Bar(name, row["ns"] / data.ranks, color, time, description))
     ns = sum(row["ns"] for row in rows)
     total = data.row("SELECT sum(sum_ns)::BIGINT AS ns FROM kernel_summary")["ns"]
     fused = f", fused from {rows[0]['of']}" if rows[0]["of"] else ""
@@ -142,17 +129,11 @@ def _kernel_cards(data: ReportData) -> list[Card]:
     if per_step:
         title = "Time per step, mean of ranks and complete steps, colored by kind"
         whole = "per step, of the step"
-    bars = [
-        Bar(
-            name,
-            ns,
-            color_key(row["kind"]),
-            text,
-            f"{row['name']}: {row['kind']}, {row['count']:,} times in the recording,"
-            f" {duration(ns)} ({share}) {whole}",
-        )
-        for name, row, (ns, share, text) in zip(labels, shown, times, strict=True)
-    ]
+    bars = []
+    for name, row, (ns, share, text) in zip(labels, shown, times, strict=True):
+        counted = f"{row['name']}: {row['kind']}, {row['count']:,} times in the recording"
+        description = f"{counted}, {duration(ns)} ({share}) {whole}"
+        bars.append(Bar(name, ns, color_key(row["kind"]), text, description))
     share = percent(sum(row["ns"] for row in shown), total)
     text = f"The top {len(shown)} of {plural(len(rows), 'name')} take {share} of the total time."
     return [bar_card("Top kernels", text, title, bars), _durations_card(shown)]
@@ -177,20 +158,12 @@ def _mean_times(
 
 def _durations_card(rows: Sequence[Row]) -> Card:
     labels = distinct_labels([row["name"] for row in rows])
-    distributions = [
-        Distribution(
-            name,
-            row["low"],
-            row["median"],
-            row["p95"],
-            row["high"],
-            color_key(row["kind"]),
-            duration(row["median"]),
-            f"{row['name']}: {duration(row['low'])} to {duration(row['high'])}, median"
-            f" {duration(row['median'])}, 95th percentile {duration(row['p95'])}",
-        )
-        for name, row in zip(labels, rows, strict=True)
-    ]
+    distributions = []
+    for name, row in zip(labels, rows, strict=True):
+        ends = row["low"], row["median"], row["p95"], row["high"]
+        low, median, p95, high = map(duration, ends)
+        description = f"{row['name']}: {low} to {high}, median {median}, 95th percentile {p95}"
+        distributions.append(Distribution(name, *ends, color_key(row["kind"]), median, description))
     most = max(rows, key=lambda row: row["high"] / max(row["median"], 1))
     median, maximum = duration(most["median"]), duration(most["high"])
     text = f"{label(most['name'])} varies most: median {median}, maximum {maximum}."
@@ -211,17 +184,11 @@ def _operators_card(data: ReportData) -> Card:
     total, no_name = sum(row["ns"] for row in rows), "no operator or unknown launch"
     shown = rows[:_MAX_BARS]
     per_step, times = _mean_times(data, shown, total, "op")
-    bars = [
-        Bar(
-            label(row["op"] or f"({no_name})"),
-            ns,
-            "plain",
-            text,
-            f"{row['op'] or no_name}: {plural(row['count'], 'GPU activity')} in the recording,"
-            f" {percent(row['ns'], total)} of GPU time",
-        )
-        for row, (ns, _, text) in zip(shown, times, strict=True)
-    ]
+    bars = []
+    for row, (ns, _, text) in zip(shown, times, strict=True):
+        count, share = plural(row["count"], "GPU activity"), percent(row["ns"], total)
+        description = f"{row['op'] or no_name}: {count} in the recording, {share} of GPU time"
+        bars.append(Bar(label(row["op"] or f"({no_name})"), ns, "plain", text, description))
     first = next((row for row in rows if row["op"]), rows[0])
     text = f"{percent(first['ns'], total)} of GPU time was launched by {label(first['op'])}."
     title = f"GPU time per {'step' if per_step else 'rank'}, by operator"
@@ -474,16 +441,10 @@ def _roofline_cards(data: ReportData) -> list[Card]:
         return [Card("Roofline", "No kernel has known FLOP and bytes.")]
     shown = rows[:_MAX_DOTS]
     total = sum(row["ns"] for row in shown)
-    dots = [
-        Dot(
-            row["flop"] / row["bytes"],
-            row["flop"] / row["ns"],
-            row["ns"] / total,
-            _COLORS.get(row["bound_by"] or "", "plain"),
-            _description(row),
-        )
-        for row in shown
-    ]
+    dots = []
+    for row in shown:
+        color, rate = _COLORS.get(row["bound_by"] or "", "plain"), row["flop"] / row["ns"]
+        dots.append(Dot(row["flop"] / row["bytes"], rate, row["ns"] / total, color, _description(row)))
     first = shown[0]
     reached = (
         (first["limit_reason"] or "the peak of the device is not known")

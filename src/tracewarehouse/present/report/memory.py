@@ -132,16 +132,10 @@ def _peak_cards(data: ReportData) -> list[Card]:
         where = "CPUs" if highest["device_type"] == 0 else "GPUs"
         text = f"The {where} of all {len(rows):,} ranks peak at {_bytes(highest['peak'])}."
         return [Card("Peak by device", text)]
-    bars = [
-        Bar(
-            device_label(row),
-            row["peak"],
-            "plain",
-            _bytes(row["peak"]),
-            f"{device_label(row)}: {_bytes(row['peak'])}",
-        )
-        for row in rows[:_MAX_BARS]
-    ]
+    bars = []
+    for row in rows[:_MAX_BARS]:
+        name, peak = device_label(row), _bytes(row["peak"])
+        bars.append(Bar(name, row["peak"], "plain", peak, f"{name}: {peak}"))
     low, high = (f"{_bytes(row['peak'])} ({device_label(row)})" for row in (lowest, highest))
     title = "Highest peaks" if len(rows) > _MAX_BARS else "Peaks"
     return [bar_card("Peak by device", f"Peaks range from {low} to {high}.", title, bars)]
@@ -189,18 +183,14 @@ def _bandwidth_card(data: ReportData) -> Card:
     text = (
         f"{operations} (memcpy, memset), {moved} in total; {label(timed[0]['direction'])} took the longest."
     )
-    bars = [
-        Bar(
-            row["direction"],
-            row["ns"] / data.ranks,
-            "exposed_memory",
-            f"{data.per_rank(row['ns'])} at"
-            f" {format_short(row['bytes'] / max(row['copy_ns'], 1), 'bytes_per_ns')}",
-            f"{row['direction']}: {row['count']:,} operations, {_bytes(row['bytes'])},"
-            f" {data.per_rank(row['ns'])} per rank",
+    bars = []
+    for row in timed[:_MAX_BARS]:
+        name, time, moved = row["direction"], data.per_rank(row["ns"]), _bytes(row["bytes"])
+        bandwidth = format_short(row["bytes"] / max(row["copy_ns"], 1), "bytes_per_ns")
+        description = f"{name}: {row['count']:,} operations, {moved}, {time} per rank"
+        bars.append(
+            Bar(name, row["ns"] / data.ranks, "exposed_memory", f"{time} at {bandwidth}", description)
         )
-        for row in timed[:_MAX_BARS]
-    ]
     return bar_card("Memcpy and memset", text, "Time per rank and mean bandwidth", bars)
 
 
@@ -298,24 +288,15 @@ def _timeline_card(data: ReportData, shown: Row) -> Card:
         f" ORDER BY bytes::HUGEINT * entries DESC, from_entry, address LIMIT {_MAX_BLOCKS}",
         "snapshot_allocations",
     )
-    blocks = [
-        Block(
-            0 if row["from_entry"] is None else row["from_entry"] + 1,
-            end if row["to_entry"] is None else row["to_entry"] + 1,
-            row["bytes"],
-            row["category"],
-            f"{_bytes(row['bytes'])}, {row['category']}: {row['top_frame'] or 'no call stack'}",
-        )
-        for row in rows
-    ]
-    failed = data.rows(f"SELECT entry, requested_bytes FROM snapshot_oom WHERE {where}", "snapshot_oom")
-    marks = [
-        {
-            "x": row["entry"] + 1,
-            "description": f"out of memory: {_bytes(row['requested_bytes'])} requested",
-        }
-        for row in failed
-    ]
+    blocks, marks = [], []
+    for row in rows:
+        start = 0 if row["from_entry"] is None else row["from_entry"] + 1
+        freed = end if row["to_entry"] is None else row["to_entry"] + 1
+        text = f"{_bytes(row['bytes'])}, {row['category']}: {row['top_frame'] or 'no call stack'}"
+        blocks.append(Block(start, freed, row["bytes"], row["category"], text))
+    for row in data.rows(f"SELECT entry, requested_bytes FROM snapshot_oom WHERE {where}", "snapshot_oom"):
+        text = f"out of memory: {_bytes(row['requested_bytes'])} requested"
+        marks.append({"x": row["entry"] + 1, "description": text})
     # Entry 0 is the start of the recording.
     points = f"""
     SELECT entry + 1 AS x, active_bytes AS value, entry AS point FROM snapshot_curve WHERE {where}
@@ -350,16 +331,12 @@ def _holder_cards(data: ReportData, shown: Row) -> Iterator[Card]:
     )
     if not rows:
         return
-    bars = [
-        Bar(
-            row["frame"],
-            row["bytes"],
-            _COLORS[row["category"]],
-            f"{_bytes(row['bytes'])} ({percent(row['share'], 1)})",
-            f"{row['frame']}, {row['category']}: {_bytes(row['bytes'])} in {plural(row['blocks'], 'block')}",
-        )
-        for row in rows[:_MAX_BARS]
-    ]
+    bars = []
+    for row in rows[:_MAX_BARS]:
+        frame, category, size = row["frame"], row["category"], _bytes(row["bytes"])
+        description = f"{frame}, {category}: {size} in {plural(row['blocks'], 'block')}"
+        text = f"{size} ({percent(row['share'], 1)})"
+        bars.append(Bar(frame, row["bytes"], _COLORS[category], text, description))
     first = rows[0]
     text = (
         f"{first['frame']} holds the most: {_bytes(first['bytes'])} in {plural(first['blocks'], 'block')},"
@@ -384,16 +361,11 @@ def snapshot_sections(change: Change) -> Iterator[Section]:
         f" ({_change(after - before)}). On each side the device with the highest peak counts."
     )
     # The changes of all calls sum to that of the peak.
-    changes = [
-        (
-            row["top_frame"],
-            row["delta_bytes"],
-            f"{row['top_frame']}, {row['category']}: {_bytes(row['base_bytes'])} to"
-            f" {_bytes(row['head_bytes'])}",
-        )
-        for row in rows
-        if row["delta_bytes"]
-    ]
+    changes = []
+    for row in filter(lambda row: row["delta_bytes"], rows):
+        sizes = f"{_bytes(row['base_bytes'])} to {_bytes(row['head_bytes'])}"
+        description = f"{row['top_frame']}, {row['category']}: {sizes}"
+        changes.append((row["top_frame"], row["delta_bytes"], description))
     caption = "More memory to the right, less to the left"
     card = changes_card(
         "Largest changes by call", caption, "calls", changes, _change, changed="whose memory changed"

@@ -142,16 +142,11 @@ def _breakdown_cards(data: ReportData) -> list[Card]:
     if account is None:
         return []
     total = account.total_ns
-    bars = [
-        Bar(
-            CATEGORIES[name],
-            ns / total,
-            name,
-            f"{account.mean(ns)}, {percent(ns, total)}",
-            f"{CATEGORIES[name]}: {percent(ns, total)}, {account.mean_text(ns)}",
-        )
-        for name, ns in account.times.items()
-    ]
+    bars = []
+    for name, ns in account.times.items():
+        part, share = CATEGORIES[name], percent(ns, total)
+        description = f"{part}: {share}, {account.mean_text(ns)}"
+        bars.append(Bar(part, ns / total, name, f"{account.mean(ns)}, {share}", description))
     largest = next(iter(account.times))
     largest_ns = account.mean(account.times[largest])
     text = f"Largest part: {CATEGORIES[largest]}, {largest_ns} of {account.mean(total)}."
@@ -191,17 +186,11 @@ def _rank_cards(data: ReportData, account: Account) -> list[Card]:
 
 
 def _stacked_ranks(rows: Sequence[Row], ranks: Sequence[int]) -> Spec:
-    segments = [
-        Segment(
-            str(row["rank"]),
-            row["category"],
-            row["ns"],
-            row["category"],
-            f"rank {row['rank']}: {CATEGORIES[row['category']]} {duration(row['ns'])},"
-            f" {percent(row['ns'], row['window_ns'])}",
-        )
-        for row in rows
-    ]
+    segments = []
+    for row in rows:
+        category, time, share = row["category"], duration(row["ns"]), percent(row["ns"], row["window_ns"])
+        description = f"rank {row['rank']}: {CATEGORIES[category]} {time}, {share}"
+        segments.append(Segment(str(row["rank"]), category, row["ns"], category, description))
     return stacked_bars(segments, [str(rank) for rank in ranks], _STACK_ORDER, "ns", PAGE)
 
 
@@ -221,17 +210,12 @@ def _rank_heat_map(rows: Sequence[Row]) -> Spec:
         largest[name] = max(largest.get(name, 0.0), ns / window_ns)
     shown = [name for name in _STACK_ORDER if largest.get(name, 0) > _MIN_HEAT_MAP_SHARE]
     others = f" and the {group_size - 1} after it" if group_size > 1 else ""
-    cells = [
-        Cell(
-            first_rank[column],
-            SHORT_CATEGORIES[name],
-            ns / window_ns / largest[name],
-            name,
-            f"rank {first_rank[column]}{others}: {CATEGORIES[name]} {percent(ns, window_ns)}",
-        )
-        for (column, name), (ns, window_ns) in sums.items()
-        if name in shown
-    ]
+    cells = []
+    for (column, name), (ns, window_ns) in sums.items():
+        if name in shown:
+            text = f"rank {first_rank[column]}{others}: {CATEGORIES[name]} {percent(ns, window_ns)}"
+            value = ns / window_ns / largest[name]
+            cells.append(Cell(first_rank[column], SHORT_CATEGORIES[name], value, name, text))
     return heat_map(cells, [SHORT_CATEGORIES[name] for name in shown])
 
 
@@ -317,15 +301,8 @@ def _utilization_tile(data: ReportData) -> Iterator[Tile]:
         WHERE step IS NOT NULL GROUP BY step HAVING count(*) = count(sm_efficiency) ORDER BY step
         """
     )
-    yield Tile(
-        "SM efficiency",
-        percent(row["efficiency"], 1),
-        note,
-        "kernels",
-        "compute",
-        row["efficiency"],
-        _few([by_step["share"] for by_step in steps]),
-    )
+    efficiency, shares = row["efficiency"], _few([by_step["share"] for by_step in steps])
+    yield Tile("SM efficiency", percent(efficiency, 1), note, "kernels", "compute", efficiency, shares)
 
 
 def _part_tile(

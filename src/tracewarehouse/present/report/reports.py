@@ -281,13 +281,10 @@ def _comparability_card(change: Change) -> Card:
 
 
 def _step_times_card(times: Sequence[Measured]) -> Card:
-    lanes = {
-        name: (
-            name,
-            [(value, f"{run.run}: {duration(value)}") for run in side.runs for value in run.steps],
-        )
-        for name, side in zip(("base", "head"), times, strict=True)
-    }
+    lanes = {}
+    for name, side in zip(("base", "head"), times, strict=True):
+        ticks = [(value, f"{run.run}: {duration(value)}") for run in side.runs for value in run.steps]
+        lanes[name] = (name, ticks)
     if not all(ticks for _, ticks in lanes.values()):
         return Card("Step times", "Base or head has no complete step, so step times cannot be compared.")
     counts = and_list([f"{plural(len(ticks), 'step')} of {name}" for name, (_, ticks) in lanes.items()])
@@ -437,16 +434,10 @@ def _history_section(change: Change, history: History | None) -> Iterator[Sectio
 
 def _series_card(series: Series, change: Change, history: History) -> Card:
     categories = {**dict.fromkeys(change.base, "base"), **dict.fromkeys(change.head, "head")}
-    points = [
-        Point(
-            at,
-            point.value or 0.0,
-            categories.get(point.name, "plain"),
-            f"{point.name}: {duration(point.value)}",
-            point.level,
-        )
-        for at, point in enumerate(series.known, 1)
-    ]
+    points = []
+    for at, point in enumerate(series.known, 1):
+        text, category = f"{point.name}: {duration(point.value)}", categories.get(point.name, "plain")
+        points.append(Point(at, point.value or 0.0, category, text, point.level))
     changes = [f"{each.before} → {each.after} {percent(each.change or 0, 1)}" for each in series.changes]
     text = f"Level changes: {'; '.join(changes)}." if changes else "No level change."
     figure = Figure(
