@@ -131,26 +131,20 @@ def contract_text(contract: Contract, own_hash: str, effective_hash: str, width:
 
 
 def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterator[tuple[str, str]]:
-    if contract.grain:
-        yield "grain", ", ".join(contract.grain)
-    if contract.per:
-        yield "sums per", contract.per
-    if contract.order:
-        yield "order", ", ".join(contract.order)
-    if contract.requires:
-        yield "depends on", ", ".join(map(str, contract.requires))
-    if contract.needs:
-        yield "needs", ", ".join(contract.needs)
-    if contract.confidence:
-        yield "confidence", contract.confidence
-    if contract.excluded_by:
-        yield "excluded by", ", ".join(contract.excluded_by)
-    if contract.limited_by:
-        yield "limited by", ", ".join(contract.limited_by)
-    if contract.empty:
-        yield "no rows", contract.empty
-    yield "file", contract.source
-    yield "hash", f"{own_hash[:12]} (own), {effective_hash[:12]} (with dependencies)"
+    facts = {
+        "grain": ", ".join(contract.grain),
+        "sums per": contract.per,
+        "order": ", ".join(contract.order),
+        "depends on": ", ".join(map(str, contract.requires)),
+        "needs": ", ".join(contract.needs),
+        "confidence": contract.confidence,
+        "excluded by": ", ".join(contract.excluded_by),
+        "limited by": ", ".join(contract.limited_by),
+        "no rows": contract.empty,
+        "file": contract.source,
+        "hash": f"{own_hash[:12]} (own), {effective_hash[:12]} (with dependencies)",
+    }
+    return ((name, text) for name, text in facts.items() if text)
 
 
 def _param_text(param: Param) -> str:

@@ -137,13 +137,10 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FORMATS = ("table", "csv", "json", "jsonl", "md", "parquet")
 
 
-class Session(Struct, dict=True):
-    """Values of the shared options of one call; set while the command line is parsed."""
+class OutputOptions(Struct, dict=True):
+    """The options that say which rows are printed, how and where."""
 
     command: str = ""
-    warehouse: Location = Path("warehouse")
-    runs: tuple[str, ...] = ()
-    ranks: tuple[int, ...] | None = None
     format: str | None = None
     output: Path | None = None
     limit: int | None = None
@@ -154,10 +151,18 @@ class Session(Struct, dict=True):
     where: tuple[str, ...] = ()
     sort: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    left_out: dict[str, str] = {}  # run → why, of the runs that answers of the call left out
+
+
+class Session(OutputOptions):
+    """Values of the shared options of one call; set while the command line is parsed."""
+
+    warehouse: Location = Path("warehouse")
+    runs: tuple[str, ...] = ()
+    ranks: tuple[int, ...] | None = None
     debug: bool = False
     verify: bool = False
     strict_runs: bool = False
-    left_out: dict[str, str] = {}  # run → why, of the runs that answers of the call left out
     engine_name: str = ""
     engine_address: str | None = None
     defaults: frozenset[str] = frozenset()  # names of the values that were given before the command

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse import hints
+from tracewarehouse.compare.metric.expression import Reader
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.derive.critical_path import (
     ScopeRequest,
@@ -79,25 +80,19 @@ def parse(text: str) -> Scale:
     return _Reader(text).scale()
 
 
-class _Reader:
-    """A recursive-descent parser."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
+class _Reader(Reader):
+    kind, examples, failure = "scale", _EXAMPLES, ParamError
 
     def scale(self) -> Scale:
         what = self.word("what to scale", TARGETS)
         filters = self.filters() if self.accept("[") else {}
         if not self.accept("="):
             raise self.error("expected `=` and a factor" if filters else "expected `[` or `=`")
-        start = self.at
         match = _NUMBER.match(self.text, self.at)
-        self.at = match.end() if match else self.at
-        if match is None or self.at < len(self.text):
-            self.at = start if match is None else self.at
-            raise self.error(
-                "expected a factor, for example 0.5" if match is None else "unexpected text after the factor"
-            )
+        if match is None:
+            raise self.error("expected a factor, for example 0.5")
+        if match.end() < len(self.text):
+            raise self.error("unexpected text after the factor", at=match.end())
         return Scale(what, Fraction(Decimal(match[0])), **filters)
 
     def filters(self) -> dict[str, str]:
@@ -107,15 +102,13 @@ class _Reader:
             start = self.at
             key = self.word("a filter", FILTERS)
             if key in filters:
-                self.at = start
-                raise self.error(f"duplicate filter: {key}")
+                raise self.error(f"duplicate filter: {key}", at=start)
             if not self.accept("="):
                 raise self.error("expected `=`")
             start = self.at
             filters[key] = self.value()
             if key == "kind" and filters[key] not in KINDS:
-                self.at = start
-                raise self.error(f"expected a kind of GPU activity: {', '.join(KINDS)}")
+                raise self.error(f"expected a kind of GPU activity: {', '.join(KINDS)}", at=start)
             if self.accept("]"):
                 return filters
             if not self.accept(","):
@@ -130,27 +123,13 @@ class _Reader:
 
     def value(self) -> str:
         """Quoted text, or text up to the next `,` or `]`."""
-        quote = self.text[self.at : self.at + 1]
-        if quote in ("'", '"') and quote:
-            end = self.text.find(quote, self.at + 1)
-            if end < 0:
-                raise self.error("unterminated quote")
-            value, self.at = self.text[self.at + 1 : end], end + 1
-            return value
+        if (quoted := self.quoted()) is not None:
+            return quoted
         value = re.compile(r"[^,\]]*").match(self.text, self.at)[0]  # type: ignore[index]
         if not value:
             raise self.error("expected a value")
         self.at += len(value)
         return value
-
-    def accept(self, token: str) -> bool:
-        accepted = self.text.startswith(token, self.at)
-        self.at += len(token) if accepted else 0
-        return accepted
-
-    def error(self, what: str) -> ParamError:
-        position = f"character {self.at + 1}" if self.at < len(self.text) else "end"
-        return ParamError(f"scale {self.text!r}, {position}: {what}", f"for example {_EXAMPLES}")
 
 
 LENGTH = "length"

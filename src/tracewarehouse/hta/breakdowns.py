@@ -213,9 +213,7 @@ def write_series(
             f"{folder} contains the input traces",
             "use another folder; there the file would be read as another rank",
         )
-    (about,) = traces.warehouse.query(
-        f"SELECT source_name FROM ranks WHERE rank = {rank}", limits=None
-    ).rows()
+    (about,) = traces.rows(f"SELECT source_name FROM ranks WHERE rank = {rank}")
     stem = about["source_name"].removesuffix(".gz").removesuffix(".json")
     text = traces.warehouse.export_trace(traces.run, rank, counters=counters, overlays=overlays)
     folder.mkdir(parents=True, exist_ok=True)
@@ -344,7 +342,7 @@ def critical_path(
 
 def _instance(traces: LoadedTraces, rank: int, part: str, number: int) -> tuple[str, int]:
     """The name of the n-th annotation that contains `part`, and how many earlier ones have that name."""
-    names = [row["name"] for row in traces.warehouse.query(ANNOTATIONS.format(rank=rank), limits=None).rows()]
+    names = [row["name"] for row in traces.rows(ANNOTATIONS.format(rank=rank))]
     matches = [index for index, name in enumerate(names) if part in (name or "")]
     if not matches:
         known = list(dict.fromkeys(name for name in names if name))

@@ -61,7 +61,7 @@ class TraceAnalysis:
         self.figures = traces.Figures()
         if include_last_profiler_step is False:
             count = "SELECT count(DISTINCT step) AS steps FROM steps"
-            if self.traces.warehouse.query(count, limits=None).rows()[0]["steps"] > 1:
+            if self.traces.rows(count)[0]["steps"] > 1:
                 self._note("the last profiler step is included; HTA excludes it by default")
 
     def _ranks(self, ranks: list[int] | None) -> list[int]:

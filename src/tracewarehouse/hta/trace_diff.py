@@ -89,9 +89,7 @@ class LabeledTrace:
 
     def get_ops_summary(self, ops: Any) -> Any:
         """`cat, name, short_name, counts, total_duration` (µs) of the result of `extract_ops`."""
-        short = {
-            row["name"]: row["short_name"] for row in self.traces.warehouse.query(SHORT, limits=None).rows()
-        }
+        short = {row["name"]: row["short_name"] for row in self.traces.rows(SHORT)}
         keys = ["category", "name"]
         found = ops.groupby(keys, dropna=False, as_index=False).agg(
             counts=("count", "sum"), ns=("sum_ns", "sum")

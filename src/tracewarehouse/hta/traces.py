@@ -177,10 +177,7 @@ class LoadedTraces:
     @property
     def ranks(self) -> list[int]:
         """The ranks of the run, in order."""
-        return [
-            row["rank"]
-            for row in self.warehouse.query("SELECT rank FROM ranks ORDER BY rank", limits=None).rows()
-        ]
+        return [row["rank"] for row in self.rows("SELECT rank FROM ranks ORDER BY rank")]
 
     def steps(self) -> list[int]:
         """Profiler step numbers of all ranks, in order."""
@@ -203,6 +200,10 @@ class LoadedTraces:
         for each in result.skipped:
             log.warning("%s: skipped rank %s: %s", analysis, each.rank, each.reason)
         return result.pandas()
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a query; pandas is not needed."""
+        return self.warehouse.query(sql, limits=None).rows()
 
     def query(self, sql: str) -> Any:
         """Rows of a SQL query as a pandas frame."""

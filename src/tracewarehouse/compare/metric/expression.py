@@ -144,11 +144,47 @@ def parse_metric_prefix(text: str, catalog: Catalog, start: int = 0) -> tuple[Me
     return reader.metric(), reader.at
 
 
-class _Reader:
-    """A recursive-descent parser."""
+class Reader:
+    """The base of recursive-descent parsers: a text, the position in it, and errors that name both."""
 
+    kind, examples = "metric", _EXAMPLES
+    failure: type[ParamError] = ExpressionError
+
+    def __init__(self, text: str, at: int = 0) -> None:
+        self.text, self.at = text, at
+
+    def accept(self, token: str) -> bool:
+        """Whether the text goes on with the token, which is then read."""
+        accepted = self.text.startswith(token, self.at)
+        self.at += len(token) if accepted else 0
+        return accepted
+
+    def quoted(self) -> str | None:
+        """The text in quotes that follows; None if there is no quote."""
+        start, quote = self.at, self.text[self.at : self.at + 1]
+        if not quote or quote not in "'\"":
+            return None
+        end = self.text.find(quote, start + 1)
+        if end < 0:
+            raise self.error("unterminated quote")
+        self.at = end + 1
+        return self.text[start + 1 : end]
+
+    def position(self, at: int) -> str:
+        """The place of an error."""
+        where = f"character {at + 1}" if at < len(self.text) else "end"
+        return f"{self.kind} {self.text!r}, {where}"
+
+    def error(self, what: str, hint: str | None = None, at: int | None = None) -> ParamError:
+        """An error at `at`, or at the position."""
+        position = self.position(self.at if at is None else at)
+        return self.failure(f"{position}: {what}", hint or f"for example {self.examples}")
+
+
+class _Reader(Reader):
     def __init__(self, text: str, catalog: Catalog, at: int) -> None:
-        self.text, self.catalog, self.at = text, catalog, at
+        super().__init__(text, at)
+        self.catalog = catalog
 
     def metric(self) -> Metric:
         start = self.at
@@ -227,28 +263,23 @@ class _Reader:
 
     def value(self, column: Column) -> object:
         start = self.at
-        quoted, text = self.quoted_or_plain()
-        if text == "null" and not quoted and column.null:
-            return None
+        text = self.quoted()
+        if text is None:
+            text = self.plain()
+            if text == "null" and column.null:
+                return None
         try:
             return _cast(column.type, text)
         except ValueError:
             raise self.error(f"{column.name} expects {_TYPE_NAMES[column.type]}", at=start) from None
 
-    def quoted_or_plain(self) -> tuple[bool, str]:
-        """Whether the value is quoted, and the value: quoted text, or text up to the next `,` or `]`."""
-        start, quote = self.at, self.text[self.at : self.at + 1]
-        if quote in ("'", '"') and quote:
-            end = self.text.find(quote, start + 1)
-            if end < 0:
-                raise self.error("unterminated quote")
-            self.at = end + 1
-            return True, self.text[start + 1 : end]
-        match = _VALUE.match(self.text, start)
+    def plain(self) -> str:
+        """Text up to the next `,` or `]`."""
+        match = _VALUE.match(self.text, self.at)
         if match is None or not match[0].strip():
             raise self.error("expected a value", 'quote a text with , or ]: name="f<int, 4>"')
         self.at = match.end()
-        return False, match[0].strip()
+        return match[0].strip()
 
     def word(self, what: str) -> str:
         match = _WORD.match(self.text, self.at)
@@ -256,19 +287,6 @@ class _Reader:
             raise self.error(f"expected {what}")
         self.at = match.end()
         return match[0]
-
-    def accept(self, token: str) -> bool:
-        accepted = self.text.startswith(token, self.at)
-        self.at += len(token) if accepted else 0
-        return accepted
-
-    def position(self, at: int) -> str:
-        where = f"character {at + 1}" if at < len(self.text) else "end"
-        return f"metric {self.text!r}, {where}"
-
-    def error(self, what: str, hint: str | None = None, at: int | None = None) -> ParamError:
-        position = self.position(self.at if at is None else at)
-        return ExpressionError(f"{position}: {what}", hint or f"for example {_EXAMPLES}")
 
     def unknown(self, kind: str, name: str, known: Iterable[str], at: int) -> UnknownName:
         return self.at_position(UnknownName(kind, name, known), at)
