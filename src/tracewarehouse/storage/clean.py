@@ -134,7 +134,7 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
     for run in sorted({*store.run_keys(), *store.keys(layout.COMMITS)}):
         if isinstance(store.objects, ListedObjects):
             store.objects.hold(run)
-        history = store.readable(run, whole=True)
+        history = [_dated(store, one) for one in store.readable(run, whole=True)]
         first = last_removal(history, before)
         if _is_uncertain(store, run, history, first):
             skipped.add(run)
@@ -149,6 +149,14 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
     )
     lists = tuple(_dead_lists(store, before, frozenset(dead_results)))
     return Plan(found, dead_data, dead_results, lists, frozenset(skipped))
+
+
+def _dated(store: Versions, version: RunVersion) -> RunVersion:
+    """The version, not older than its object by the clock of the store: that of its writer may be behind."""
+    stored = store.objects.stat(layout.version(version.run, version.number))
+    if stored is None or stored.modified <= _created(version):
+        return version
+    return replace(version, created_at=stored.modified.isoformat())
 
 
 def _is_uncertain(store: Versions, run: str, history: Sequence[RunVersion], first: int) -> bool:
