@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -146,3 +148,44 @@ def test_a_wheel_leaves_nothing_in_the_source_tree(tmp_path: Path) -> None:
     before = sorted(path.name for path in (ROOT / "src" / FOLDER).iterdir())
     assert built(tmp_path).returncode == 0
     assert sorted(path.name for path in (ROOT / "src" / FOLDER).iterdir()) == before
+
+
+@needs_compiler
+@pytest.mark.deep
+def test_root_installs_it_for_everybody(wheel: Path) -> None:
+    """Pip writes nothing outside the folder, and a user who may not write there can use it."""
+    with tempfile.TemporaryDirectory() as name:
+        place, home, target = Path(name), Path(name, "home"), Path(name, "target")
+        home.mkdir()
+        place.chmod(0o777)
+        env = {"HOME": str(home), "TMPDIR": str(home), "PATH": "", "TW_AUTO_LABELS": "0"}
+        pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-cache-dir"]
+        subprocess.run([*pip, "--target", str(target), str(wheel)], env=env, cwd=home, check=True)
+        assert list(home.iterdir()) == [] and {each.name for each in place.iterdir()} == {"home", "target"}
+        for path in target.rglob("*"):
+            assert path.stat().st_mode & 0o044 == 0o044, path
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        home.chmod(0o777)
+        other = (
+            [shutil.which("setpriv") or "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+            if os.geteuid() == 0
+            else []
+        )
+        python = [*other, sys.executable]
+        if subprocess.run([*python, "-c", ""], check=False, capture_output=True).returncode:
+            pytest.skip("other users cannot run this interpreter")
+        env["PYTHONPATH"] = os.pathsep.join([str(target), str(Path(pytest.__file__).parents[1])])
+        before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+        run = "from tracewarehouse.cli import main; main()"
+        for words in (["simulate", "job", "--ranks", "2"], ["ingest", "job", "--run", "a"], ["check", "a"]):
+            done = subprocess.run(
+                [*python, "-c", run, *words], env=env, cwd=home, check=False, capture_output=True, text=True
+            )
+            assert done.returncode == 0, (words, done.stderr)
+        assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before
+        native = "from tracewarehouse.formats.kineto import library as it; print(it.__file__, it.why_not())"
+        used = subprocess.run(
+            [*python, "-c", native],
+            env=env, cwd=home, check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        assert used.stdout.startswith(str(target)) and used.stdout.endswith(" None\n")
