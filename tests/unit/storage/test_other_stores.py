@@ -6,8 +6,10 @@ import multiprocessing
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Barrier
 
@@ -174,3 +176,43 @@ def test_a_forked_process_gets_an_error_at_once() -> None:
         "an object store cannot be used in a forked process"
     ] * 2
     assert seconds < 1
+
+
+STORED = {"intact", "same"}
+
+
+def until_done(act: Callable[[], object]) -> None:
+    """Repeats a call while it says that the store does not answer, as its hint says."""
+    for _ in range(20):
+        with suppress(StoreUnavailable):
+            if act():
+                return
+    raise AssertionError("the store never answers")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("every", [2, 3, 7])
+def test_lost_answers_of_azure(azure: Proxy, local: Warehouse, every: int) -> None:
+    """Each request that is repeated succeeded the first time; the run is published once, and removed once."""
+    url = f"az://{CONTAINER}/lost-{every}"
+    counts: Counter[str] = Counter()
+
+    def loses(request: Request) -> bool:
+        counts[request.kind] += 1
+        return counts[request.kind] % every == 0
+
+    azure.loses = loses
+    until_done(lambda: {file.state for file in tw.open(url).ingest(traces(local), jobs=1).files} <= STORED)
+    until_done(lambda: tw.open(url).label("job", {"k": "v"}))
+    azure.reset()
+    (row,) = tw.open(url).runs().rows()
+    assert (row["version"], row["ranks_present"], row["labels"].get("k")) == (2, 4, "v")
+    assert tw.open(url).verify(deep=True) == []
+    assert tw.open(url).run("kernel_summary").rows() == local.run("kernel_summary").rows()
+    azure.loses = loses
+    until_done(lambda: not tw.open(url).runs().rows() or not tw.open(url).remove("job"))
+    time.sleep(1.1)
+    until_done(lambda: tw.open(url).clean(grace_s=0))
+    azure.reset()
+    assert tw.open(url).runs().rows() == [] and list(tw.open(url).store.objects.walk("data/")) == []
+    assert sum(counts.values()) // every > 5
