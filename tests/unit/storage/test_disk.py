@@ -6,8 +6,10 @@ import errno
 import os
 import resource
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -172,3 +174,58 @@ def test_a_read_only_file_system_is_named() -> None:
     error = disk_error("warehouse", OSError(errno.EROFS, "Read-only file system", "warehouse/_tw/staging"))
     assert error.message == "warehouse/_tw/staging: read-only file system"
     assert error.hint == "use a warehouse on a writable disk"
+
+
+MODES = {"cannot be written": 0o555, "cannot be entered": 0o000}
+
+
+def loses_permission(root: Path, at: str, mode: int) -> str:
+    """Publishes more; a folder loses its permissions before a step. Returns what the call says."""
+    folder = root / at
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal done
+        if event in ("open", "os.rename", "os.link", "os.mkdir") and str(root) in str(arguments[:2]):
+            done += 1
+            if done == step and folder.exists():
+                folder.chmod(mode)
+
+    steps = int((root / "step").read_text())
+    step, done = steps, 0
+    sys.addaudithook(watch)
+    try:
+        publish_more(Store.open(root))
+    except WarehouseError as error:
+        return f"refused: {error.message}"
+    return "published" if done >= step else "done before"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize(
+    "at", ["_tw/staging", "_tw/versions/run", "_tw/commits/run", "_tw/index/runs", "data/events/run"]
+)
+def test_a_folder_that_loses_its_permissions_at_any_step(shared_folder: Path, at: str, mode: int) -> None:
+    said: list[str] = []
+    for step in range(1, 200, 5):
+        root = shared_folder / f"wh{step}"
+        store = Store.open_or_create(root)
+        store.publish("run", Changes(sources=(commit(store, 0),)))
+        (root / "step").write_text(str(step))
+        if os.geteuid() == 0:
+            subprocess.run(["chown", "-R", "65534:65534", str(root)], check=True)
+        said.append(said_to_other_user(partial(loses_permission, at=at, mode=mode), root))
+        for path in [root, *root.rglob("*")]:
+            path.chmod(0o755)
+        (root / "step").unlink()
+        found = seen(store)
+        assert found in ({0: ["a"] * 40}, {rank: ["b"] * 40 for rank in (0, 1, 2)}), (step, said[-1])
+        assert found != {0: ["a"] * 40} or said[-1].startswith("refused: "), (step, said[-1])
+        assert store.verify() == [], step
+        publish_more(store)
+        assert seen(store) == {rank: ["b"] * 40 for rank in (0, 1, 2)} and store.verify() == []
+        if said[-1] == "done before":
+            break
+    # A version is published although its index entry cannot be written.
+    assert "_tw/index" in at or [each for each in said if "permission denied" in each]
+    assert said[-1] == "done before"
