@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import random
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import cli_runner
 import tracewarehouse as tw
 from conftest import ROOT, deep
 from ingesting import write
@@ -177,6 +184,52 @@ def test_a_killed_conversion_is_repeated(tmp_path: Path, monkeypatch: pytest.Mon
         "odd", "timeline", "good", "slow", "hang",
     ]  # fmt: skip
     assert list(wh.store.pending_runs()) == ["waits"]
+
+
+@pytest.mark.deep
+def test_an_upgrade_is_killed_at_random_moments(tmp_path: Path) -> None:
+    """Readers get an answer or are asked to upgrade, never a part; a repeat completes the conversion."""
+    root = tmp_path / "warehouse"
+    chance, killed = random.Random(5), 0
+    command = [*cli_runner.TW, "upgrade", "-w", str(root)]
+    shutil.copytree(FOLDER / "0.2.0" / "warehouse", root)
+    started = time.monotonic()
+    assert cli_runner.process("upgrade", "-w", root).code == 0
+    lasts_s, wanted = time.monotonic() - started, seen_of_all(root)
+    assert wanted is not None and len(wanted) == 5
+    for attempt in range(16):
+        shutil.rmtree(root)
+        shutil.copytree(FOLDER / "0.2.0" / "warehouse", root)
+        with subprocess.Popen(
+            command,
+            env=cli_runner.environment(),
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as running:
+            with suppress(subprocess.TimeoutExpired):
+                running.wait(chance.uniform(0.1, 1.0) * lasts_s)
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+        killed += running.returncode == -signal.SIGKILL
+        assert seen_of_all(root) in (None, wanted), attempt
+        done = cli_runner.process("upgrade", "-w", root)
+        assert (done.code, seen_of_all(root)) == (0, wanted), (attempt, done.err)
+        assert tw.open(root).verify() == [] and list(tw.open(root).store.pending_runs()) == ["waits"]
+    assert killed >= 6
+
+
+def seen_of_all(root: Path) -> dict[str, Any] | None:
+    """Run → labels and sums of its kernels; None if the warehouse must be upgraded first."""
+    try:
+        wh = tw.open(root)
+        labels = {row["run_id"]: row["labels"] for row in wh.runs().rows() if row["state"] != "pending"}
+        found = wh.query("SELECT run_id, count(*) AS n, sum(dur_ns) AS ns FROM kernels GROUP BY ALL")
+    except SchemaVersionError:
+        return None
+    assert wh.verify() == [] and "left out" not in str(found.notices)
+    sums = {row["run_id"]: (row["n"], row["ns"]) for row in found.rows()}
+    return {run: (stated, sums.get(run)) for run, stated in labels.items()}
 
 
 def test_it_is_intact_and_small(release: Path, wh: tw.Warehouse) -> None:
