@@ -158,7 +158,7 @@ def test_a_warehouse_of_another_format_is_refused_until_it_is_converted(tmp_path
     assert not {path for path in before if path.is_file()} & set((root / "data").rglob("*"))
 
 
-@pytest.mark.parametrize("step", [4, *deep(1, 8)])
+@pytest.mark.parametrize("step", [2, *deep(1, 4, 8)])
 def test_a_killed_conversion_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     root = Path(shutil.copytree(FOLDER / "0.2.0" / "warehouse", tmp_path / "warehouse"))
     put, delete, done = LocalObjects.put_if_absent, LocalObjects.delete, []

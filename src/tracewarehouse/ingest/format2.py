@@ -109,7 +109,7 @@ class _Conversion(Struct):
         """Publishes the newest version of a run under its number, and what waits for other ranks."""
         numbers = [name for name in names_in(self.objects, f"{_RUNS}/{run}") if name.endswith(".parquet")]
         newest = self._version(f"{_RUNS}/{run}/{max(numbers)}") if numbers else None
-        if newest is not None and not self.store.versions(run):
+        if newest is not None and newest.fields["number"] not in self.store.versions(run):
             yield from self._convert_version(run, newest)
         settled = self._settled(run, numbers)
         for name in names_in(self.objects, f"{_SOURCES}/{run}"):
