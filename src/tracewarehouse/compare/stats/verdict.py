@@ -427,7 +427,7 @@ class StepTimes(Struct, frozen=True):
 MAX_BLOCKS = 300  # per run; more cost time and add no information
 MIN_BLOCKS = 4
 # Fewer steps hide whether they depend on each other. The interval is widened so that at most 10 % of equal
-# pairs are called different if steps inherit 60 % of the deviation of the one before (stats/POWER.md of the tests).
+# pairs are called different if steps inherit 60 % of the deviation of the one before (stats/POWER.md).
 _ENOUGH_STEPS, _DOUBT = 20, 0.06
 MAX_AUTOCORRELATION = 0.95
 _ONE_PERCENT = 2.33  # standard errors
