@@ -105,7 +105,8 @@ class Commands(click.Group):
         if args and args[0] not in _COMMANDS and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            close = ["check"] if args[0] == "findings" else get_close_matches(args[0], _COMMANDS, n=3)
+            renamed = _RENAMED.get(args[0])
+            close = [renamed] if renamed else get_close_matches(args[0], _COMMANDS, n=3)
             suggestion = f" (did you mean {', '.join(close)}?)" if close else ""
             ctx.fail(f"no such command: {args[0]}{suggestion}")
         ctx.ensure_object(Session).command = args[0]
@@ -291,8 +292,15 @@ _USEFUL = {
 }
 
 
-# Options that were removed from `tw diff`, and what there is instead.
+# Former names of commands.
+_RENAMED = {"findings": "check", "publish": "export", "retain": "expire"}
+
+
+# Options that were renamed in `tw diff` or removed from it, and what there is instead.
 _REMOVED = {
+    "--per": "it is now --interval",
+    "--same": "it is now --match-label K",
+    "--spread": "it is now --noise within or --noise history",
     "--strict": "inconclusive gates exit with code 5; --allow-inconclusive makes it 0",
     "--within-run": "gates are tested with one run per side, too",
 }

@@ -69,9 +69,16 @@ class AnalysisCommand(Command):
             if others and not ctx.resilient_parsing:
                 raise UnexpectedArgument(others[0], found)
         except TwError:
-            if not ctx.resilient_parsing and not {"-h", "--help", "--help-all"}.intersection(args):
+            is_lenient = ctx.resilient_parsing or {"-h", "--help", "--help-all"}.intersection(args)
+            if not (is_lenient or self._follows_unknown_option(words[0], args)):
                 raise
         return super().parse_args(ctx, args)
+
+    def _follows_unknown_option(self, word: str, args: list[str]) -> bool:
+        """Whether an option before `word` does not exist: that is the error, as `word` may be its value."""
+        known = {name for each in self.params for name in each.opts}
+        given = {arg.partition("=")[0] for arg in args[: args.index(word)] if arg.startswith("--")}
+        return not given <= known
 
     def _positional(self, args: list[str], added: Collection[str] = ()) -> list[str]:
         """The arguments that are neither options nor values of the command's own or `added` options."""

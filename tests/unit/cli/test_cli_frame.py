@@ -172,6 +172,17 @@ def test_usage_errors_exit_with_2_and_a_hint() -> None:
     assert (cli.code, cli.out) == (2, "")
     assert cli.errors == ["tw: no such command: lst (did you mean list?)", "hint: tw --help"]
     assert tw("findings").errors[0] == "tw: no such command: findings (did you mean check?)"
+    assert tw("retain").errors[0] == "tw: no such command: retain (did you mean expire?)"
+
+
+@pytest.mark.parametrize(
+    "line", ["diff a b --spread history", "diff --spread own a b", "diff a b --spread=own"]
+)
+def test_a_former_option_is_the_error_and_not_its_value(line: str) -> None:
+    cli = tw(*line.split())
+    assert cli.code == 2 and "No such option '--spread'" in cli.errors[0]
+    assert cli.errors[1] == "hint: it is now --noise within or --noise history"
+    assert "unknown analysis: history" in tw("diff", "a", "b", "history").errors[0]
 
 
 @pytest.mark.parametrize(
