@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tracewarehouse import hints
-from tracewarehouse.cli.session import OutputOptions
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
 from tracewarehouse.hints import cli_text
@@ -139,11 +139,24 @@ class OutputError(TwError):
     exit_code = 2
 
 
-class Output(OutputOptions):
+class Output(Struct, frozen=True, dict=True):
     """Prints what one command returns; one of the `print_` methods is called once.
 
     Its fields are options of the `Session`; with `json`, it prints the envelope.
     """
+
+    command: str = ""
+    format: str | None = None
+    output: Path | None = None
+    limit: int | None = None
+    top: int | None = None
+    json: bool = False
+    spreadsheet: bool = False
+    wide: bool = False
+    where: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    left_out: dict[str, str] = {}  # run → why, of the runs that answers of the call left out
 
     def print_result(
         self,

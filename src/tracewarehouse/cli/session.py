@@ -137,8 +137,8 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FORMATS = ("table", "csv", "json", "jsonl", "md", "parquet")
 
 
-class OutputOptions(Struct, dict=True):
-    """The options that say which rows are printed, how and where."""
+class Session(Struct, dict=True):
+    """Values of the shared options of one call; set while the command line is parsed."""
 
     command: str = ""
     format: str | None = None
@@ -152,11 +152,6 @@ class OutputOptions(Struct, dict=True):
     sort: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     left_out: dict[str, str] = {}  # run → why, of the runs that answers of the call left out
-
-
-class Session(OutputOptions):
-    """Values of the shared options of one call; set while the command line is parsed."""
-
     warehouse: Location = Path("warehouse")
     runs: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None

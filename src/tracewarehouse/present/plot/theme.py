@@ -118,7 +118,7 @@ def number(field: str | None = None, **options: object) -> Spec:
 
 
 def layer(type_: str, encoding: Spec, values: Sequence[Spec] | None = None, **mark: object) -> Spec:
-    """A layer of a chart: marks of this type, of values of their own or of those of the chart."""
+    """A layer of a chart: marks of this type, of the given values or those of the chart."""
     data = {} if values is None else {"data": {"values": list(values)}}
     return {**data, "mark": {"type": type_, **mark}, "encoding": encoding}
 
