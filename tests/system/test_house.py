@@ -27,7 +27,6 @@ from tracewarehouse.storage.store import Store
 
 # `python tests/support/house.py` prints these and the figures that have no bound.
 BOUNDS = {
-    # 150 for stores that hiccup: leases, retries, and answers that say which runs they leave out.
     "code lines of Python": 53_300,
     # 230 of them cut the numbers out of arguments, which saves a tenth to a third of the stored bytes.
     "lines of C and JavaScript": 2_130,

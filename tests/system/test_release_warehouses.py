@@ -188,7 +188,7 @@ def test_a_killed_conversion_is_repeated(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.deep
 def test_an_upgrade_is_killed_at_random_moments(tmp_path: Path) -> None:
-    """Readers get an answer or are told to upgrade, never a part; a repeat completes the conversion."""
+    """Readers get an answer or the hint to upgrade, never a part; a repeat completes the conversion."""
     root = tmp_path / "warehouse"
     chance, killed = random.Random(5), 0
     command = [*cli_runner.TW, "upgrade", "-w", str(root)]
