@@ -36,6 +36,7 @@ OF_ALL_RANKS = frozenset(
 )
 SEVERITIES = (NONE, "info", "warning", "critical")  # ascending
 UNEXPLAINED = "unexplained: "  # begins the notice about time that no rule explains
+CHECKED = "checked "  # the first word of the notice about rules that could not be checked
 _MUCH = 0.2  # of the analyzed time: what is said even if no rule explains it
 CONFIDENCE = ("low", "medium", "high")
 # What these rules find is explained by the others, if one of them has a finding.
@@ -279,7 +280,7 @@ def _checked(results: Mapping[str, Result]) -> Iterator[str]:
     ]
     checked = sum(len(result) > 0 for result in apply)
     if checked < len(apply):
-        yield f"checked {checked} of {len(apply)} rules that apply; the others need what was not recorded"
+        yield f"{CHECKED}{checked} of {len(apply)} rules that apply; the others need what was not recorded"
 
 
 def _skipped(results: Mapping[str, Result], ranks: Sequence[tuple[str, int]]) -> Iterator[Skipped]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tracewarehouse.display_names import HOST_LEVELS, LEVELS
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.findings import SEVERITIES, UNEXPLAINED, is_of_one_rank
+from tracewarehouse.findings import CHECKED, SEVERITIES, UNEXPLAINED, is_of_one_rank
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.render.table import Facts, markdown, shortened, table
 from tracewarehouse.present.render.text import count, duration, one_line, plural, ratio, show, size
@@ -442,7 +442,7 @@ def findings_text(
     shown = list(blocks.values())[:most]
     if as_markdown:
         parts = [f"**Recording: {recorded}**", *(f"**{each}**" for each in unexplained)]
-        parts += [f"### {_findings_headline(rows)}"]
+        parts += [f"### {_findings_headline(rows, result)}"]
         parts += [_finding_markdown(block, place) for block in shown]
     else:
         width = width or _WIDTH
@@ -450,7 +450,7 @@ def findings_text(
         lines += [f"  see: tw show recording{_of_run(result)}{place}"] if result.recording else []
         lines += chain.from_iterable(wrap(each, width, subsequent_indent="  ") for each in unexplained)
         lines += _run_lines(result) if most == 1 else ()
-        parts = ["\n".join(lines), _findings_headline(rows)]
+        parts = ["\n".join(lines), _findings_headline(rows, result)]
         parts += [_block(block, width, place) for block in shown]
     if most is not None:
         left = len(rows) - sum(map(len, shown))
@@ -485,7 +485,7 @@ def findings_brief(result: Result, unexplained: Sequence[str], place: str) -> It
         saving = _saving(first[0]).removesuffix(": ")
         yield f"{_finding_title(first)}: {one_line(first[0]['observation'])}{saving and f' A fix {saving}.'}"
     else:
-        yield _findings_headline(first)
+        yield _findings_headline(first, result)
     yield f"report: {_report(result, place)}"
 
 
@@ -506,9 +506,12 @@ def _of_run(result: Result) -> str:
     return f" --run {quote(runs.pop())}" if len(runs) == 1 else ""
 
 
-def _findings_headline(rows: Sequence[Finding]) -> str:
-    """The number of findings, in total and by severity."""
+def _findings_headline(rows: Sequence[Finding], result: Result | None = None) -> str:
+    """The number of findings, in total and by severity; without any, how many rules could be checked."""
     if not rows:
+        checked = [each for each in result.notices if each.startswith(CHECKED)] if result is not None else []
+        if checked:
+            return f"0 findings: {checked[0].partition(';')[0]}"
         return "0 findings (--all lists the checks that passed)"
     counts = Counter(row["severity"] for row in rows)
     by_severity = ", ".join(f"{counts[each]} {each}" for each in reversed(SEVERITIES) if counts[each])
