@@ -3,8 +3,8 @@
     pip install torch==2.13.0 numpy
     python tests/data/record_ops.py FOLDER      # gives FOLDER/torch-cpu/*.json.gz and key_averages.json
 
-The work has what the rules of `witness/torch_rules.py` are about: spans of one name inside each
-other, an annotation named as the operator in it, spans that cross, a second thread, a checkpoint whose
+The work has what the rules of `tests/properties/witness/torch_rules.py` are about: spans of one name inside
+each other, an annotation named as the operator in it, spans that cross, a second thread, a checkpoint whose
 backward runs its forward again, a data loader, and memory that is freed outside every operator. `threads`
 holds both threads (torch then records no memory), `memory` has neither stacks nor steps, so that some memory
 is in no span, and `stacks` has steps, Python frames, modules and memory. `key_averages.json` holds what the
