@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 # Exit codes; that of an error is its `exit_code`. Those of the command line alone, such as 3 and 5 for gates,
-# are beside its errors; `guides/comparisons.md` has them all.
+# are beside its errors; `notebooks/guides/comparisons.md` has them all.
 DONE_IN_PART, UNANSWERED = 4, 6
 
 
