@@ -76,7 +76,9 @@ def test_a_name_without_the_prefix_is_refused(tmp_path: Path, monkeypatch: pytes
         Catalog.load()
 
 
-def test_the_readme_shows_the_rule() -> None:
+def test_the_guide_shows_the_rule_and_the_format() -> None:
+    guide = (ROOT / "notebooks/guides/your_own_rules.md").read_text(encoding="utf-8")
     rule = (TEAM / "analyses" / "findings" / "team_long_gaps.v1.sql").read_text(encoding="utf-8")
-    assert f"```sql\n{rule}```" in (ROOT / "notebooks/guides/your_own_rules.md").read_text(encoding="utf-8")
+    format = (TEAM / "formats" / "team_toy.v1.sql").read_text(encoding="utf-8")
+    assert f"```sql\n{rule}```" in guide and f"```sql\n{format}```" in guide
     assert len(rule.splitlines()) <= 20
