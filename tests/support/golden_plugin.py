@@ -122,7 +122,12 @@ class Drawn:
         self.marks = {path: marks[each.drawn] for path, each in self.goldens.items()}
         drawn = {self.marks[path]: each for path, each in self.goldens.items()}
         runs = {mark: self._drawings(mark, each) for mark, each in drawn.items()}
-        self.warehouse.ingest(*(file for files in runs.values() for file in files), jobs=1)
+        stored = self.warehouse.ingest(*(file for files in runs.values() for file in files), jobs=1)
+        # Without its trace a golden file would be rewritten without rows.
+        refused = {Path(str(one.path)): one for one in stored.files if one.state == "refused"}
+        for mark, files in runs.items():
+            for one in (refused[file] for file in files if file in refused):
+                self.failed[mark] = GoldenError(f"the trace was refused: {one.reason}\n{one.details or ''}")
         for mark, files in runs.items():
             derive(self.warehouse, drawn[mark], files)
         self.runs = self.warehouse.store.runs()
@@ -146,7 +151,7 @@ class Drawn:
         compare_copies(contract, golden, result.replace(self.marks[path], ""))
 
     def _runs(self, mark: str) -> Any:
-        """The runs of a trace. Raises its SketchError if it was invalid."""
+        """The runs of a trace. Raises its error if it was invalid or refused."""
         if mark in self.failed:
             raise self.failed[mark]
         return self.warehouse.select(runs=[run for run in self.runs if run.startswith(mark)])
