@@ -162,6 +162,7 @@ class TextStream(Struct):
         Raises what `take` raises.
         """
         sha = hashlib.sha256()
+        small = bytearray()  # of gzip members of a few bytes, each of which would have a search of its own
 
         def add(piece: bytes) -> None:
             sha.update(piece)
@@ -169,12 +170,18 @@ class TextStream(Struct):
             if self.size > most:
                 reason = f"unpacks to more than {_MOST_RATIO} times its size"
                 raise TraceFormatError(self.path, reason, hint="unpack it, and name the file inside")
-            take(piece)
+            if len(small) + len(piece) < piece_bytes:
+                small.extend(piece)
+            else:
+                take(bytes(small) + piece if small else piece)
+                small.clear()
 
         with _opened(self.path) as file:
             most = max(_MOST_BYTES, _MOST_RATIO * os.fstat(file.fileno()).st_size)
             pieces = _Pieces(file, piece_bytes)
             self.cut = _decompress(file, pieces, add)
+            if small:
+                take(bytes(small))
             self.stored_bytes = pieces.size()
         self.digest = sha.hexdigest()
 

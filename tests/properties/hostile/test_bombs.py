@@ -23,6 +23,12 @@ def _blanks(path: Path) -> None:
     path.write_bytes(gzip.compress(GOOD[:-1]) + member * 1_500 + gzip.compress(b"}"))
 
 
+def _members(path: Path) -> None:
+    """Two hundred thousand gzip members of a blank or nothing between the events and the end."""
+    few = gzip.compress(b" ") + gzip.compress(b"")
+    path.write_bytes(gzip.compress(GOOD[:-1]) + few * 100_000 + gzip.compress(b"}"))
+
+
 def _numbers(path: Path) -> None:
     """A header of 30 million numbers before the events."""
     path.write_bytes(gzip.compress(b'{"h":[' + b"1," * 30_000_000 + b"1]," + GOOD[1:]))
@@ -76,6 +82,7 @@ def _many_blobs(path: Path) -> None:
 
 _BOMBS: tuple[tuple[str, Callable[[Path], None], int, str], ...] = (
     ("rank0.json.gz", _blanks, 1, "unpacks to more than 200 times its size"),
+    ("rank0.json.gz", _members, 0, "ingested 1 rank"),
     ("rank0.json.gz", _numbers, 4, "lost 60,000,0"),
     ("rank0.json.gz", _objects, 4, "lost 60,000,0"),
     ("rank0.json", _brackets, 1, "JSON without trace events"),
