@@ -162,7 +162,7 @@ class TextStream(Struct):
         Raises what `take` raises.
         """
         sha = hashlib.sha256()
-        small = bytearray()  # of gzip members of a few bytes, each of which would have a search of its own
+        small = bytearray()  # of gzip members of a few bytes, each of which would need a separate search
 
         def add(piece: bytes) -> None:
             sha.update(piece)

@@ -135,19 +135,19 @@ FAULTS: Sequence[tuple[int, bool]] = (
 
 @pytest.mark.parametrize(("number", "forever"), FAULTS, ids=lambda each: str(each))
 def test_a_change_that_fails(place: Place, number: int, forever: bool) -> None:
-    told = 0
+    reported = 0
     for at in place.points(8, seed=number + forever):
         root = place.copy()
         faults = {"FAULTY_AT": at, "FAULTY_ERRNO": number} | ({"FAULTY_FOREVER": 1} if forever else {})
         done = place.run(root, **faults)
-        told += done.code != 0
+        reported += done.code != 0
         assert done.code in (0, 1, 4), (at, done.err)
         assert "internal error" not in done.err and "Traceback" not in done.err, (at, done.err)
         if done.code == 0:
             assert state(root) == place.after, at
         place.check_repeat(root, at)
         shutil.rmtree(root)
-    assert told or not forever
+    assert reported or not forever
 
 
 def lose_unsynced(log: Path, root: Path, chance: random.Random) -> int:
