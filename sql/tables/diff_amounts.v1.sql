@@ -51,7 +51,7 @@ WITH
       side,
       interval_id,
       'ranks',
-      format('rank {} {}', rank_label, CASE WHEN category IN ('exposed_wait', 'exposed_transfer', 'exposed_unassigned') THEN category WHEN starts_with(category, 'waiting: ') THEN 'waiting' ELSE 'own' END),
+      format('rank {} {}', rank_label, CASE WHEN category IN ('exposed_wait', 'exposed_transfer', 'exposed_unassigned') THEN category WHEN starts_with(category, 'waiting: ') THEN 'waiting' ELSE '(own work)' END),
       category_ns,
       NULL,
       NULL,

@@ -78,10 +78,12 @@ def leased_folder(folder: Path) -> Iterator[Path]:
 def lease_start(folder: Path, now: float) -> float | None:
     """When a running call locked its folder; None if it has ended or may have; `now` is the file system's."""
     with suppress(OSError):
-        locked_at, renewed_at = (folder / LOCK).stat().st_mtime, folder.stat().st_mtime
+        lock, renewed_at = (folder / LOCK).stat(), folder.stat().st_mtime
         held = is_held(folder)
-        if held or (held is None and now - max(locked_at, renewed_at) < LEASE_S):
-            return locked_at
+        # A lock without the name of a machine is of a process that was killed as it wrote it.
+        is_leased = held is None and lock.st_size > 0 and now - max(lock.st_mtime, renewed_at) < LEASE_S
+        if held or is_leased:
+            return lock.st_mtime
     return None
 
 
@@ -124,7 +126,8 @@ def is_held(folder: Path) -> bool | None:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return False if os.read(handle, 256) == _machine() else None
+        name = os.read(handle, 256)  # the beginning of it if the process was killed as it wrote it
+        return False if name and _machine().startswith(name) else None
     except BlockingIOError:
         return True
     except OSError:

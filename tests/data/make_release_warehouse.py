@@ -60,7 +60,7 @@ def answers(wh: tw.Warehouse, runs: Sequence[str] = ()) -> dict[str, Answer]:
             for table in warehouse_answers.stored_tables(wh)
         }
         results = {
-            str(each.ref): answer(lambda c=each, r=run: wh.select(r).run(c.name, c.version))  # type: ignore[misc]
+            str(each.ref): answer(lambda c=each, r=run: wh.select(r).analyze(c.name, c.version))  # type: ignore[misc]
             for each in wh.catalog.contracts.values()
             if each.kind == "analysis"
         }

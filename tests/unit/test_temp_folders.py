@@ -38,7 +38,7 @@ time.sleep(60)
 STAGE = """
 import sys, time
 from pathlib import Path
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 with Store.open(Path(sys.argv[1])).staging() as folder:
     (folder / "half.parquet").write_bytes(b"x")
     print("ready", flush=True)
@@ -250,7 +250,7 @@ import sys, time
 from pathlib import Path
 from tracewarehouse.cli import main
 from tracewarehouse.ingest.parquet import RankFiles
-from tracewarehouse.storage import Store
+from tracewarehouse.storage.store import Store
 place = Path(sys.argv.pop(1))
 def paused(name, function):
     def wait(*args):

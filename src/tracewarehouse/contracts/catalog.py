@@ -22,11 +22,11 @@ from tracewarehouse.errors import ContractError, UnknownName
 
 # The public names of `Warehouse`, which no contract may have, because every analysis becomes a method.
 WAREHOUSE_NAMES = frozenset((
-    "acknowledge", "catalog", "check", "clean", "close", "compact", "derive", "diff", "discard",
+    "acknowledge", "analyze", "catalog", "check", "clean", "close", "compact", "derive", "diff", "discard",
     "export_trace", "fetch", "files", "history", "inbox", "info", "ingest", "label", "left_out",
-    "moved_parts", "on", "export_delta", "query", "query_unlimited", "record", "recorded_runs",
+    "moved_parts", "on", "export_delta", "noted", "query", "record", "recorded_runs",
     "refresh", "remove", "remove_secrets", "repair", "report", "report_runs", "expire", "root",
-    "run", "runs", "scan", "seal", "secrets", "select", "selected", "selection", "shell_file",
+    "runs", "scan", "seal", "secrets", "select", "selected", "selection", "shell_file",
     "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
 _RESERVED = WAREHOUSE_NAMES | {"open", "export"}

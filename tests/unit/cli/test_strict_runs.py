@@ -97,7 +97,7 @@ def test_a_page_over_runs_says_what_it_leaves_out(root: Path, tmp_path: Path) ->
     done = tw("report", "--runs", "r*", "-w", root, "-o", tmp_path / "runs.html", "--strict-runs")
     assert done.code == 4, done.err
     assert LINE in (tmp_path / "runs.html").read_text()
-    assert Warehouse(root).run("kernel_summary").left_out.keys() == set(DAMAGED)
+    assert Warehouse(root).analyze("kernel_summary").left_out.keys() == set(DAMAGED)
 
 
 def test_many_files_that_fail_alike_have_one_line(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_lost_answers_of_azure(azure: Proxy, local: Warehouse, every: int) -> No
     (row,) = tw.open(url).runs().rows()
     assert (row["version"], row["ranks_present"], row["labels"].get("k")) == (2, 4, "v")
     assert tw.open(url).verify(deep=True) == []
-    assert tw.open(url).run("kernel_summary").rows() == local.run("kernel_summary").rows()
+    assert tw.open(url).analyze("kernel_summary").rows() == local.analyze("kernel_summary").rows()
     azure.loses = loses
     until_done(lambda: not tw.open(url).runs().rows() or not tw.open(url).remove("job"))
     time.sleep(1.1)

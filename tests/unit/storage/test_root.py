@@ -104,7 +104,8 @@ def test_a_refused_link_is_reported_at_creation(tmp_path: Path, monkeypatch: pyt
 USE = """
 import sys
 from pathlib import Path
-from tracewarehouse.storage import Changes, RankSource, Store
+from tracewarehouse.storage.model import Changes, RankSource
+from tracewarehouse.storage.store import Store
 store = Store.open_or_create(Path(sys.argv[1]))
 source = RankSource(
     "run", 0, "u", "a", "m", "d", "", "kineto", 1, {}, 1, "intact", "2026", (), {"name": "é", "n": 2**60}

@@ -148,8 +148,8 @@ def test_breakdown_per_annotation(wh: tw.Warehouse) -> None:
         ("short", "base", "step", "base has no data to break down: no complete step"),
         ("host", "base", None, "base has no data to break down: no GPU activities recorded"),
         ("base", "base", "annotation:none", "base has no data to break down: no none"),
-        ("base", "base", "epoch", "unknown per 'epoch'"),
-        ("base", "base", "annotation:", "unknown per 'annotation:'"),
+        ("base", "base", "epoch", "unknown interval 'epoch'"),
+        ("base", "base", "annotation:", "unknown interval 'annotation:'"),
     ],
 )
 def test_missing_data_is_an_error(
@@ -158,7 +158,7 @@ def test_missing_data_is_an_error(
     with pytest.raises(TwError) as raised:
         breakdown(wh.selection.select(base), wh.selection.select(head), per=per)
     assert raised.value.message == message
-    assert isinstance(raised.value, ParamError) == message.startswith("unknown per ")
+    assert isinstance(raised.value, ParamError) == message.startswith("unknown interval ")
 
 
 @pytest.mark.deep
@@ -267,7 +267,7 @@ def test_rows_have_the_same_ns_however_many_are_shown() -> None:
 
 
 def test_levels_have_their_declared_columns(wh: tw.Warehouse, tmp_path: Path) -> None:
-    result = breakdown_of(wh, ["short"], ["base"], interval="window").level("kernels").result(2)
+    result = breakdown_of(wh, ["short"], ["base"], per="window").level("kernels").result(2)
     assert [row["name"] for row in result.rows()][-1] == "other (5 rows)"
     assert result.contract is not None and result.contract.name == "account_kernels"
     assert {field.name: field.unit for field in result.columns()}["delta_ns"] == "ns"
@@ -289,5 +289,5 @@ def test_without_a_gpu_the_training_thread_is_broken_down(wh: tw.Warehouse, per:
 
 
 def test_annotations_without_a_gpu_are_refused(wh: tw.Warehouse) -> None:
-    with pytest.raises(ParamError, match="per 'annotation:load' needs GPU activities"):
+    with pytest.raises(ParamError, match="interval 'annotation:load' needs GPU activities"):
         breakdown(wh.selection.select("fed"), wh.selection.select("starved"), per="annotation:load")

@@ -247,7 +247,7 @@ def test_with_too_few_steps_windows_are_compared_without_a_verdict(wh: Warehouse
     change = changes(wh, "base", "batch")
     assert change.breakdown is not None and change.breakdown.per == "window"
     assert (change.verdict.word, change.verdict.reason) == ("inconclusive", "one sample per side")
-    with pytest.raises(ParamError, match="unknown per 'weeks'"):
+    with pytest.raises(ParamError, match="unknown interval 'weeks'"):
         wh.diff("base", "slow").changes(interval="weeks")
 
 

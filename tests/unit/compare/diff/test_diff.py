@@ -189,7 +189,7 @@ def test_on_the_command_line(house: Path) -> None:
     assert "more)" in top.out
     assert call("diff", "a", "b", "name_summary", "--all-steps", "-w", house).code == 0
     assert call("diff", "a", "nowhere", "name_summary", "-w", house).code == 1
-    assert "kernel_summary" in call("diff", "--help").out
+    assert "kernel_summary" in call("diff", "--help-all").out
 
 
 def test_numbers_of_steps_and_addresses_in_names_are_ignored() -> None:

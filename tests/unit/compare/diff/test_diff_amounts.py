@@ -89,6 +89,6 @@ def test_rows_of_each_level() -> None:
         ("operators", "aten::mm", 30, 2, 40),
         ("operators", "aten::mm (graph launch)", 20, 1, 30),
         ("operators", "idle_host", 15, None, None),
+        ("ranks", "rank 1 → 0 (own work)", 75, None, None),
         ("ranks", "rank 1 → 0 exposed_wait", 25, None, None),
-        ("ranks", "rank 1 → 0 own", 75, None, None),
     ]

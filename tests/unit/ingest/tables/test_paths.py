@@ -48,7 +48,7 @@ def test_texts_do_not_depend_on_the_cache(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_long_path_keeps_its_inner_end() -> None:
     paths = Paths(WORDS)
     whole = paths.of_names([0] * LONGEST)
-    one_more, longer = paths.of_names([1], whole), paths.of_names([1, 2], whole)
+    one_more, longer = paths.of_names([*[0] * LONGEST, 1]), paths.of_names([*[0] * LONGEST, 1, 2])
     assert paths.texts([whole]) == [" > ".join("a" * LONGEST)]
     assert paths.texts([one_more]) == [" > ".join(["…", *"a" * (LONGEST - 1), "b"])]
     assert paths.texts([longer]) == [" > ".join(["…", *"a" * (LONGEST - 2), "b", "c"])]
