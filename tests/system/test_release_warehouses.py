@@ -107,11 +107,22 @@ def _close(old: object, new: object) -> bool:
     return both and (math.isclose(old, new, rel_tol=FLOATS_WITHIN) or (math.isnan(old) and math.isnan(new)))  # type: ignore[arg-type]
 
 
+def renamed(answer: dict[str, Any], name: str) -> dict[str, Any]:
+    """An answer of 0.2.0 with the names of today, as in the guide."""
+    names = {"abstained": "skipped", "blamed_ns": "attributed_ns", "blamed_share": "attributed_share"}
+    if name.startswith("kernel_modules@"):
+        names["how"] = "attribution_method"
+    rows = answer.get("rows")
+    if isinstance(rows, dict):
+        answer = {**answer, "rows": {names.get(key, key): values for key, values in rows.items()}}
+    return {names.get(key, key): value for key, value in answer.items()}
+
+
 def compared(old: Mapping[str, Any], wh: tw.Warehouse, runs: Sequence[str] = ()) -> list[str]:
     """Differences in the contracts that still exist, for some runs or everything."""
     known = {str(ref) for ref in wh.catalog.contracts}.difference(CHANGED)
     kept = {
-        file: {name: rows for name, rows in each.items() if "@" not in name or name in known}
+        file: {name: renamed(rows, name) for name, rows in each.items() if "@" not in name or name in known}
         for file, each in old.items()
         if not runs or file in runs
     }

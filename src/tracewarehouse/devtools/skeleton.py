@@ -47,7 +47,7 @@ SELECT
 FROM {table}
 GROUP BY run_id, rank
 """
-_GOLDEN = """# TODO: what the trace contains (lines: tests/support/sketch.py), and why these rows.
+_GOLDEN = """# TODO: what the trace contains (see tests/support/sketch.py), and why these rows are expected.
 trace
   a 0 gpu s7 gemm 0 40
   a 0 gpu s7 gemm 100 10

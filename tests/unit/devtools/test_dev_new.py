@@ -66,7 +66,7 @@ def edited(checkout: Path) -> Path:
     edit(checkout / SQL, "FROM kernels\n", "FROM kernels\nWHERE dur_ns >= $least_ns\n")
     edit(
         checkout / GOLDEN,
-        "# TODO: what the trace contains (lines: tests/support/sketch.py), and why these rows are expected.",
+        "# TODO: what the trace contains (see tests/support/sketch.py), and why these rows are expected.",
         "# One is long.",
     )
     edit(checkout / GOLDEN, "a,0,2", "a,0,1")

@@ -108,7 +108,7 @@ def test_kernels_show_what_changed_and_how(wh: tw.Warehouse) -> None:
 @pytest.mark.deep
 def test_other_ranks_are_paired_in_order(wh: tw.Warehouse) -> None:
     found = breakdown_of(wh, ["base"], ["moved"])
-    assert [row.part for row in found.level("ranks").rows] == ["rank 0 → 4 own"]
+    assert [row.part for row in found.level("ranks").rows] == ["rank 0 → 4 (own work)"]
     rows = parts(found.level("kernels"))
     assert {name: rows[name][1] for name in ("relu", "more")} == {"relu": "removed", "more": "added"}
 
