@@ -353,6 +353,10 @@ def refresh(store: Store, catalog: Catalog, on_notice: Callable[[str], object] |
     return _write_newest(store, catalog, _newest(store), on_notice or (lambda _: None), afresh=True)
 
 
+# Of a DuckDB file: three headers, then blocks of a multiple of this size.
+_HEADER_BYTES, _LEAST_BLOCK_BYTES = 3 * 4096, 16_384
+
+
 def update(store: Store, catalog: Catalog, on_notice: Callable[[str], object]) -> None:
     """Brings the file up to date with the runs that changed; leaves it as it is over too many runs.
 
@@ -387,7 +391,9 @@ def _write_newest(
         with store.staging() as staging, temporary_folder() as elsewhere:
             # DuckDB writes its log to a wrong place if the path contains a "?".
             built = (elsewhere if "?" in str(staging) else staging) / NAME
-            readable = _Update(store, catalog, newest).write(built, None if afresh else path)
+            readable = _Update(store, catalog, newest).write(
+                built, None if afresh or _ends_within_a_block(path) else path
+            )
             with disk_errors(store.folder):
                 if built.parent != staging:
                     copyfile(built, staging / NAME)
@@ -398,6 +404,11 @@ def _write_newest(
     for notice in damaged_runs((*store.unreadable(), *readable.left_out), len(newest)):
         on_notice(hints.fill("{}: {}", NAME, notice))
     return path
+
+
+def _ends_within_a_block(path: Path) -> bool:
+    """Whether the file was cut: DuckDB notices it only if it reads that block."""
+    return path.exists() and (path.stat().st_size - _HEADER_BYTES) % _LEAST_BLOCK_BYTES != 0
 
 
 class _Update(Struct, frozen=True):
