@@ -349,5 +349,5 @@ def test_the_output_is_a_new_file_in_another_folder(tmp_path: Path) -> None:
 
 
 def test_help_lists_counters_and_overlays() -> None:
-    help_text = run_tw("export", "trace", "--help").out
+    help_text = run_tw("export", "trace", "--help-all").out
     assert [name for name in (*COUNTERS, *OVERLAYS) if name not in help_text] == []
