@@ -13,7 +13,7 @@ from cli_runner import TW, environment
 from ingesting import only, take, write
 from tracewarehouse import memory_limits
 from tracewarehouse.duck import engine
-from tracewarehouse.duck.engine import QueryLimitError, query
+from tracewarehouse.duck.engine import QueryLimitError, limit_memory, query
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import resources
 from tracewarehouse.memory_limits import Limits
@@ -113,5 +113,5 @@ def test_a_query_beyond_it_names_the_limit(group: Callable[..., None]) -> None:
     group("0::/\n", {"memory.max": str(64 << 20)})
     limits = Limits(None, None, 1_000_000_000)
     with engine.connect() as con, pytest.raises(QueryLimitError, match="more than 32 MiB of memory, half of"):
-        limits.apply(con)
+        limit_memory(con, limits)
         query(con, "SELECT list(range::VARCHAR) FROM range(3_000_000)", limits)
