@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract, python_type
+from tracewarehouse.errors import similar_names
 
 T_co = TypeVar("T_co", covariant=True)
 _WIDTH = 100
@@ -29,9 +30,7 @@ class Analyses(Generic[T_co]):
     def __getattr__(self, name: str) -> Callable[..., T_co]:
         is_own = name.startswith("_") or name == "catalog"
         if is_own or not any(ref.name == name for ref in self.catalog.refs("analysis")):
-            from difflib import get_close_matches
-
-            close = [] if is_own else get_close_matches(name, dir(self), n=3)
+            close = [] if is_own else similar_names(name, dir(self))
             suggestion = f"; did you mean {', '.join(close)}?" if close else ""
             message = f"{type(self).__name__!r} object has no attribute {name!r}{suggestion}"
             raise AttributeError(message)

@@ -24,6 +24,7 @@ from tracewarehouse.cli.session import (
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName
 from tracewarehouse.findings import UNEXPLAINED
+from tracewarehouse.findings import rules as finding_rules
 from tracewarehouse.present.answers import findings_brief, findings_text, stated
 from tracewarehouse.present.render.text import plural
 
@@ -125,8 +126,8 @@ def check(
             "\n".join(findings_brief(findings, unexplained, session.place)), findings.rows(), error
         )
     else:
-        of_all = is_answer and not runs and len(findings.provenance.runs) > 1
-        most = 1 if of_all else _MOST if session.place and is_answer else None
+        by_run = is_answer and not runs and len(findings.provenance.runs) > 1
+        most = 1 if by_run else _MOST if session.place and is_answer else None
         as_text = partial(
             findings_text,
             unexplained=unexplained,
@@ -134,6 +135,7 @@ def check(
             width=line_width(session.out),
             place=session.place,
             most=most,
+            by_run=by_run,
         )
         session.out.print_result(findings, error, ranks, None if session.columns else as_text)
     if error is not None:
@@ -142,7 +144,7 @@ def check(
 
 def _of_rules(catalog: Catalog, rules: Sequence[str]) -> list[str]:
     """The condition for findings of these rules. Raises UnknownName."""
-    known = [each.name for each in catalog.analyses() if each.group == "findings"]
+    known = [each.name for each in finding_rules(catalog)]
     for rule in rules:
         if rule not in known:
             raise UnknownName("rule", rule, known)

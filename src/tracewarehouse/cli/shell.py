@@ -134,14 +134,14 @@ def help_(session: Session, /, topic: str | None) -> None:
     from tracewarehouse.cli.app import app
 
     ctx = click.get_current_context()
-    commands = {name: app.get_command(ctx, name) for name in app.list_commands(ctx)}
-    details = {name: each.details for name, each in commands.items() if isinstance(each, Command)}
+    known = app.list_commands(ctx)
     if topic is None:
-        names = [name for name, text in details.items() if text]
+        commands = {name: app.get_command(ctx, name) for name in known}
+        names = [name for name, each in commands.items() if isinstance(each, Command) and each.details]
         session.out.print_text(f"tw help COMMAND explains {', '.join(names)}", [{"topics": names}])
         return
-    if (found := commands.get(topic)) is None:
-        raise UnknownName("command", topic, commands)
+    if (found := app.get_command(ctx, topic)) is None:
+        raise UnknownName("command", topic, known)
     parts = (found.short, found.details) if isinstance(found, Command) else (found.help or "",)
     text = "\n\n".join(filter(None, parts)).replace("\b\n", "") + "\n"
     session.out.print_text(f"{text}\ntw {topic} --help-all lists its options.", [{"text": text}])

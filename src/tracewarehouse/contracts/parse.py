@@ -662,7 +662,7 @@ def _check_unit(name: str, entry: ColumnEntry | ParamEntry, place: Place, sectio
 
 
 def _check_fold(column: Column, columns: Sequence[Column], place: Place) -> None:
-    """Checks that a aggregate is of a number, and a ratio of two summed columns."""
+    """Checks that an aggregate is of a number, and a ratio of two summed columns."""
     if column.aggregate is None:
         return
     summed = {each.name for each in columns if each.aggregate == "sum"}

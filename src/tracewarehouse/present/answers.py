@@ -428,11 +428,12 @@ def findings_text(
     width: int | None = None,
     place: str = "",
     most: int | None = None,
+    by_run: bool = False,
 ) -> str:
     """One block per rule and subject of a run, with all its ranks, or for the first ones; most severe first.
 
-    Before them, what the recording can carry, and what takes much time without a finding. `place` is the
-    option that selects the warehouse in printed commands.
+    Before them, what the recording can carry, what takes much time without a finding, and `by_run` a line per
+    run. `place` is the option that selects the warehouse in printed commands.
     """
     unexplained = stated(result) if unexplained is None else unexplained
     rows, recorded = result.rows(), verdict(result.recording, len(result.provenance.runs) > 1)
@@ -449,7 +450,7 @@ def findings_text(
         lines = wrap(f"recording: {recorded}", width, subsequent_indent="  ")
         lines += [f"  see: tw show recording{_of_run(result)}{place}"] if result.recording else []
         lines += chain.from_iterable(wrap(each, width, subsequent_indent="  ") for each in unexplained)
-        lines += _run_lines(result) if most == 1 else ()
+        lines += _run_lines(result) if by_run else ()
         parts = ["\n".join(lines), _findings_headline(rows, result)]
         parts += [_block(block, width, place) for block in shown]
     if most is not None:

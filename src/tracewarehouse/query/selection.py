@@ -187,11 +187,14 @@ class Selection:
         intact = intact_runs(self.store, self.catalog, contracts, runs.selected, level)
         return replace(runs, selected=intact.selected, left_out=intact.left_out)
 
-    def note(self, left_out: Iterable[UnreadableRun] = (), answered: int = 0) -> tuple[str, ...]:
-        """Notices about these runs and the damaged ones of the selection, which an answer leaves out."""
+    def note(
+        self, left_out: Iterable[UnreadableRun] = (), answered: int = 0
+    ) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Run → why, of these and the damaged runs of the selection, which an answer leaves out; notices."""
         every = {each.run: each for each in (*self.left_out, *left_out)}
-        self.noted.update({run: each.why for run, each in every.items()})
-        return damaged_runs(every.values(), len(every) + answered)
+        reasons = {run: each.why for run, each in every.items()}
+        self.noted.update(reasons)
+        return reasons, damaged_runs(every.values(), len(every) + answered)
 
     def analyze(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis (`name` or `name@2`; newest version by default).
@@ -237,15 +240,15 @@ class Selection:
         damaged = {each.run for each in capable.selected} - {each.run for each in intact.selected}
         answered = [each for each in readable.selected if each.run not in damaged]
         provenance = provenance_of(self.catalog, answered, contract, bound, dependencies.contracts)
+        left_out, about_them = self.note(intact.left_out, len(intact.selected))
         lines = (
-            *self.note(intact.left_out, len(intact.selected)),
+            *about_them,
             *intact.notices,
             *nothing_stored(selected),
             *partly_read(selected, capable.selected, contract),
             *notices(intact.selected, contract),
         )
         skipped = (*unexpired.skipped, *capable.skipped)
-        left_out = {each.run: each.why for each in (*self.left_out, *intact.left_out)}
         return Result(table, provenance, contract, skipped, lines, recording_limits(answered), left_out)
 
     def _distributed(
@@ -410,12 +413,10 @@ class Selection:
             with self._connection(runs.selected, named, skipped, limits, sql) as (con, complete):
                 check_reads_only(con, complete)
                 table = query(con, complete, limits or NO_LIMITS)
-                known = {
-                    column.name: column.unit
-                    for each in (*named.contracts, *named.analyses)
-                    for column in each.columns
-                }
-                return runs, skipped, with_units(table, known) if limits else with_plain_text(table)
+            if limits is None:
+                return runs, skipped, with_plain_text(table)
+            columns = (column for each in (*named.contracts, *named.analyses) for column in each.columns)
+            return runs, skipped, with_units(table, {column.name: column.unit for column in columns})
 
         runs, skipped, table = self._without_damage(attempt)
         named_runs = {each.run for each in _filtered(selected, sql) or selected}
@@ -423,9 +424,9 @@ class Selection:
             each for ranks in skipped.values() for each in ranks if each.run_id in named_runs
         )
         used = _used(runs.selected, sql, table)
-        left_out = {each.run: each.why for each in (*self.left_out, *runs.left_out)}
+        left_out, about_them = self.note(runs.left_out, len(runs.selected))
         lines = (
-            *self.note(runs.left_out, len(runs.selected)),
+            *about_them,
             *runs.notices,
             *nothing_stored(selected or self.store.runs()),
             *notices(used),

@@ -426,7 +426,9 @@ def metric_history(
     found = build_history(selection.store, selection.catalog, parsed, selected, keys, min_effect, form)
     if not states_left_out:
         return found
-    lines = () if selected and all(run.named for run in selected) else selection.note(answered=len(selected))
+    lines = (
+        () if selected and all(run.named for run in selected) else selection.note(answered=len(selected))[1]
+    )
     selection.noted.update(dict.fromkeys(found.missing, "not recorded"))
     return replace(found, notices=(*lines, *found.notices))
 

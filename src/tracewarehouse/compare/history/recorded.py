@@ -90,7 +90,7 @@ def serves(metric: Metric) -> bool:
 
 
 def columns_read(metric: Metric) -> tuple[str, ...]:
-    """The columns that the aggregate of a metric reads; none without a aggregate."""
+    """The columns that the aggregate of a metric reads; none without an aggregate."""
     aggregate = metric.column.aggregate
     if not aggregate:
         return ()
