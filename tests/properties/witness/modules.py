@@ -22,7 +22,7 @@ class Owner:
     module_id: int | None = None
     forward_id: int | None = None
     path: str | None = None
-    how: str | None = None
+    attribution_method: str | None = None
 
 
 def is_module(each: Slice) -> bool:
@@ -92,7 +92,7 @@ def _owner(trace: Trace, call: Slice, paths: dict[int, str]) -> Owner:
     engine = [op for op in enclosing(trace.ops, call) if op.name.startswith(ENGINE)]
     if engine and (frame is None or nesting(frame) < nesting(engine[-1])):
         if engine[-1].name.endswith("AccumulateGrad"):
-            return Owner(path="(gradient accumulation)", how="accumulation")
+            return Owner(path="(gradient accumulation)", attribution_method="accumulation")
         forward = _forward(trace, engine[-1])
         if forward is not None:
             frame = innermost(trace, forward)

@@ -23,11 +23,11 @@ def compare(wh: tw.Warehouse, rank: int, path: Path) -> Counter[str | None]:
     found = wh.query(f"SELECT event_id, module_path FROM modules WHERE rank = {rank}", limits=None).rows()
     assert {row["event_id"]: row["module_path"] for row in found} == modules.modules(trace)
     rows = wh.query(
-        f"SELECT kernel_id, module_id, forward_id, module_path, how FROM kernel_modules WHERE rank = {rank}",
+        f"SELECT kernel_id, module_id, forward_id, module_path, attribution_method FROM kernel_modules WHERE rank = {rank}",
         limits=None,
     ).rows()
     owners = {
-        row["kernel_id"]: modules.Owner(row["module_id"], row["forward_id"], row["module_path"], row["how"])
+        row["kernel_id"]: modules.Owner(row["module_id"], row["forward_id"], row["module_path"], row["attribution_method"])
         for row in rows
     }
     wanted = dict(modules.owners(trace))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tracewarehouse.formats.base import values_of
-from tracewarehouse.formats.source_tables import column_type
+from tracewarehouse.formats.source_tables import activity_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -431,7 +431,7 @@ def _typed(name: str, column: pa.Array) -> pa.Array:
     if pa.types.is_integer(column.type) and column.type != _BIGINT:
         return column.cast(_BIGINT)
     if pa.types.is_null(column.type):
-        return pa.nulls(len(column), pa.bool_() if name == "crosses" else column_type(name))
+        return pa.nulls(len(column), pa.bool_() if name == "crosses" else activity_type(name))
     return column
 
 
