@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -97,6 +99,8 @@ _LAUNCH: Final = (
 _LONG: Final = ("Metric Name", "Metric Unit", "Metric Value")
 _SIZE: Final = late_regex(r"\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?")
 _NONE: Final = ("", "n/a", "N/A", "(!) n/a", "nan", "-nan")
+# As Python objects, rows take ten times as much memory.
+_BATCH_ROWS: Final = 10_000
 _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 SCHEMA: Final = pa.schema({
     "metric_id": pa.int64(), "launch": pa.int64(), "kernel": _TEXT, "process": _TEXT, "device": pa.int64(),
@@ -151,11 +155,13 @@ def _wide(header: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[Met
             yield from (Metric(row, name, units.get(name, ""), row[name]) for name in names)
 
 
-def table(found: Sequence[Metric], notes: Notes) -> pa.Table:
+def table(found: Iterable[Metric], locale: Locale, notes: Notes) -> pa.Table:
     """The rows in base units; a value that is not a number is a text."""
-    locale = locale_of(metric.value for metric in found)
-    rows = [_row(number, metric, locale, notes) for number, metric in enumerate(found)]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    rows = (_row(number, metric, locale, notes) for number, metric in enumerate(found))
+    batches = [SCHEMA.empty_table()]
+    while batch := list(islice(rows, _BATCH_ROWS)):
+        batches.append(pa.Table.from_pylist(batch, schema=SCHEMA))
+    return pa.concat_tables(batches).unify_dictionaries()
 
 
 def _row(number: int, metric: Metric, locale: Locale, notes: Notes) -> dict[str, object]:
@@ -212,12 +218,17 @@ class NsightComputeSource(RecordSource):
         if _LONG_LINE.search(content):
             raise TraceFormatError(self._path, "a line of more than 1 MiB", hint="write it with ncu --csv")
         try:
-            found = list(metrics(rows_of(content.decode(errors="replace").splitlines()), self._path))
+            locale = locale_of(metric.value for metric in self._metrics(content))
+            found = table(self._metrics(content), locale, self._notes)
         except csv.Error as error:  # a longer field than any that Nsight Compute writes
             raise TraceFormatError(self._path, str(error), hint="write it again with ncu --csv") from error
-        if not found:
+        if not found.num_rows:
             raise TraceFormatError(self._path, "no metrics", hint="no kernel was profiled; see its messages")
-        yield TABLE, table(found, self._notes)
+        yield TABLE, found
+
+    def _metrics(self, content: bytes) -> Iterator[Metric]:
+        lines = (line.decode(errors="replace") for line in BytesIO(content))
+        return metrics(rows_of(lines), self._path)
 
 
 class NsightComputeFormat(RecordFormat):

@@ -39,7 +39,7 @@ a 0 gpu s7 gemm 10 100 id=1 grid=[8,2,1] block=[256,1,1]
 
 def rows(text: str) -> list[dict[str, object]]:
     found = list(metrics(rows_of(text.splitlines()), Path("ncu.csv")))
-    return list(table(found, Notes()).to_pylist())
+    return list(table(found, locale_of(metric.value for metric in found), Notes()).to_pylist())
 
 
 @pytest.mark.parametrize("text", [ENGLISH, GERMAN])
