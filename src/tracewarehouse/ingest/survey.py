@@ -130,7 +130,7 @@ def _folder_files(folder: Path) -> Iterator[TraceFile | FileOutcome]:
         hint = hints.fill("{} ingests the inbox of a warehouse", hints.ingest_inbox())
         yield _refused(folder, "is a warehouse, not a folder of traces", hint)
         return
-    files = _walk(folder, seen=set())
+    files = _walk(folder)
     if (first := next(files, None)) is not None:
         yield first
         yield from files
@@ -139,14 +139,15 @@ def _folder_files(folder: Path) -> Iterator[TraceFile | FileOutcome]:
         yield _refused(folder, "no traces found in this folder", hint)
 
 
-def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[TraceFile | FileOutcome]:
+def _walk(folder: Path, walked: set[tuple[int, int]] | None = None) -> Iterator[TraceFile | FileOutcome]:
     try:
+        # A link to a parent folder would never end, and one to a folder above the first would leave it.
+        seen = {_identity(parent) for parent in folder.resolve().parents} if walked is None else walked
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         identity = _identity(folder)
     except OSError as error:
         yield _refused(folder, _reason(error), "check the folder's permissions")
         return
-    # A link to a parent folder would never end.
     if identity in seen:
         return
     seen.add(identity)

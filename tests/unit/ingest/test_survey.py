@@ -66,6 +66,13 @@ def test_a_link_to_a_parent_folder_ends(tmp_path: Path) -> None:
     assert names(discover([tmp_path]), tmp_path) == ["a/rank0.json"]
 
 
+def test_a_link_to_a_folder_above_is_not_followed(tmp_path: Path) -> None:
+    make(tmp_path, "a/rank0.json", "other/rank1.json", "elsewhere/rank2.json")
+    for name, target in ("parent", tmp_path), ("root", Path("/")), ("linked", tmp_path / "elsewhere"):
+        (tmp_path / "a" / name).symlink_to(target)
+    assert names(discover([tmp_path / "a"]), tmp_path) == ["a/linked/rank2.json", "a/rank0.json"]
+
+
 def test_a_warehouse_is_skipped(tmp_path: Path) -> None:
     make(tmp_path, "wh/_tw/warehouse.json", "wh/inbox/job/rank0.json", "rank0.json")
     assert names(discover([tmp_path]), tmp_path) == ["rank0.json"]
