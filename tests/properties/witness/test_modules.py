@@ -15,6 +15,7 @@ from witness import modules, random_modules
 from witness.trace import read
 
 RANKS = 3
+OWNER = ("module_id", "forward_id", "module_path", "attribution_method")
 
 
 def compare(wh: tw.Warehouse, rank: int, path: Path) -> Counter[str | None]:
@@ -23,13 +24,9 @@ def compare(wh: tw.Warehouse, rank: int, path: Path) -> Counter[str | None]:
     found = wh.query(f"SELECT event_id, module_path FROM modules WHERE rank = {rank}", limits=None).rows()
     assert {row["event_id"]: row["module_path"] for row in found} == modules.modules(trace)
     rows = wh.query(
-        f"SELECT kernel_id, module_id, forward_id, module_path, attribution_method FROM kernel_modules WHERE rank = {rank}",
-        limits=None,
+        f"SELECT kernel_id, {', '.join(OWNER)} FROM kernel_modules WHERE rank = {rank}", limits=None
     ).rows()
-    owners = {
-        row["kernel_id"]: modules.Owner(row["module_id"], row["forward_id"], row["module_path"], row["attribution_method"])
-        for row in rows
-    }
+    owners = {row["kernel_id"]: modules.Owner(*(row[name] for name in OWNER)) for row in rows}
     wanted = dict(modules.owners(trace))
     assert owners == wanted
     return Counter(owner.attribution_method for owner in wanted.values())
