@@ -10,7 +10,7 @@
 -- [columns]
 -- raw_category = { type = "VARCHAR", doc = "Category as in the file." }
 -- category     = { type = "VARCHAR", doc = "Spelling of current Kineto." }
--- role         = { type = "VARCHAR", doc = "device (GPU activity), runtime (a call that can launch), operator, frame, annotation, other_process (annotation of a process that belongs to no rank), host (any other slice of a thread), sync, device_annotation, device_range, device_event (marker on a stream, no work), instant, flow or span." }
+-- role         = { type = "VARCHAR", doc = "device (GPU activity), runtime (a call that can launch), operator, frame, annotation, other_process (annotation of a process that belongs to no rank), host (any other slice of a thread), sync, device_annotation, device_range, device_event (marker on a stream, no work), instant, counter, flow or span." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -41,11 +41,13 @@ FROM (
     ('Operator', 'cpu_op', 'operator'),
     ('python_function', 'python_function', 'frame'),
     ('user_annotation', 'user_annotation', 'annotation'),
+    ('collective_comm', 'user_annotation', 'annotation'),
     ('process_annotation', 'process_annotation', 'other_process'),
     ('gpu_user_annotation', 'gpu_user_annotation', 'device_annotation'),
     ('cuda_profiler_range', 'cuda_profiler_range', 'device_range'),
     ('cuda_event', 'cuda_event', 'device_event'),
     ('cuda_sync', 'cuda_sync', 'sync'),
+    ('xpu_sync', 'xpu_sync', 'sync'),
     ('cpu_instant_event', 'cpu_instant_event', 'instant'),
     ('overhead', 'overhead', 'host'),
     ('os_runtime', 'os_runtime', 'host'),
@@ -54,6 +56,8 @@ FROM (
     ('hsa_api', 'hsa_api', 'host'),
     ('enqueue', 'enqueue', 'host'),
     ('dequeue', 'dequeue', 'host'),
+    ('hardware_counters', 'hardware_counters', 'counter'),
+    ('mtia_counters', 'mtia_counters', 'counter'),
     ('Trace', 'Trace', 'span'),
     ('ac2g', 'ac2g', 'flow'),
     ('async', 'ac2g', 'flow'),

@@ -2,7 +2,7 @@
 -- kind       = "table"
 -- name       = "kernel_modules"
 -- version    = 1
--- summary    = "The module that each GPU activity belongs to; empty if the trace has no frames of modules."
+-- summary    = "The module that each GPU activity belongs to; empty without frames of modules and annotated graphs."
 -- grain      = ["run_id", "rank", "kernel_id"]
 -- order      = ["run_id", "rank", "kernel_id"]
 -- definition = 1
@@ -16,7 +16,7 @@
 -- module_path = { type = "VARCHAR", null = true, doc = "Path of the module as in modules; (gradient accumulation) where gradients are added to those of a parameter." }
 -- class_path  = { type = "VARCHAR", null = true, doc = "The same path with classes in place of instances." }
 -- pass        = { type = "VARCHAR", doc = "Training phase as in kernels, but communication for all communication." }
--- attribution_method       = { type = "VARCHAR", null = true, doc = "What module_path follows from. enclosing: the frame encloses the launch; sequence: it encloses the operator of forward; accumulation: the engine's operator accumulates gradients; null without a path. This table is filled at ingest, before captures of graphs are searched: of a replayed activity it knows the module around the launch of the graph only, and `kernel_work` and `module_summary` prefer that of the capture (`graph_nodes`, from `tw derive graphs`)." }
+-- attribution_method       = { type = "VARCHAR", null = true, doc = "What module_path follows from. enclosing: the frame encloses the launch; sequence: it encloses the operator of forward; accumulation: the engine's operator accumulates gradients; annotation: the argument of that name of a kernel in a CUDA graph; null without a path. This table is filled at ingest, before captures of graphs are searched: of a replayed activity it knows the module around the launch of the graph only, and `kernel_work` and `module_summary` prefer that of the capture (`graph_nodes`, from `tw derive graphs`)." }
 --
 -- [changes]
 -- 1 = "First version."

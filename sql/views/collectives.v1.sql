@@ -10,7 +10,7 @@
 -- [columns]
 -- run_id        = { type = "VARCHAR", doc = "The run." }
 -- rank          = { type = "INTEGER", doc = "The rank." }
--- event_id      = { type = "BIGINT", unit = "id", doc = "The GPU activity; for host collectives (gloo, MPI) the backend's annotation, which lasts until the collective is done." }
+-- event_id      = { type = "BIGINT", unit = "id", doc = "The GPU activity; for host collectives (gloo, MPI) and without GPU activities of collectives the backend's annotation, which lasts until the collective is done." }
 -- on_gpu        = { type = "BOOLEAN", doc = "True if it ran on the GPU." }
 -- device        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; null for host collectives." }
 -- stream        = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The stream; null for host collectives." }
@@ -39,14 +39,16 @@
 -- ///
 WITH
   note AS (
-    -- Backend annotations: `nccl:all_reduce` encloses the launch, `gloo:all_reduce` the entire collective.
+    -- Backend annotations: `nccl:all_reduce` encloses the launch, `gloo:all_reduce` the entire collective, and
+    -- so do those that a backend's own profiler records, `xccl::allreduce`.
     SELECT
       run_id,
       rank,
       event_id,
       name,
-      regexp_extract(name, '^(\w+):', 1) IN ('gloo', 'mpi') AS on_host,
-      regexp_extract(name, '^\w+:(\w+)', 1) AS label,
+      regexp_matches(name, '^(gloo|mpi):') AS on_host,
+      regexp_matches(name, '^\w+::') AS by_backend,
+      regexp_extract(name, '^\w+::?(\w+)', 1) AS label,
       dtypes ->> 0 AS dtype,
       list_sum(
         list_transform(
@@ -58,7 +60,7 @@ WITH
       ts_ns,
       dur_ns
     FROM annotations
-    WHERE regexp_matches(name, '^(nccl|rccl|hccl|xccl|ucc|gloo|mpi):\w') AND NOT on_gpu
+    WHERE regexp_matches(name, '^(nccl|rccl|hccl|xccl|ucc|gloo|mpi)::?\w') AND NOT on_gpu
   ),
   recorded AS (
     SELECT
@@ -112,7 +114,7 @@ WITH
       ts_ns,
       dur_ns
     FROM note
-    WHERE on_host
+    WHERE on_host OR by_backend AND (run_id, rank) NOT IN (SELECT (run_id, rank) FROM kernels WHERE kind = 'communication')
   ),
   classified AS (
     SELECT

@@ -13,9 +13,11 @@
 -- event_id  = { type = "BIGINT", unit = "id", doc = "The counter." }
 -- series    = { type = "VARCHAR", doc = "Its series, as in `counters`." }
 -- device    = { type = "VARCHAR", null = true, doc = "The device, as text." }
--- quantity  = { type = "VARCHAR", doc = "sm_active, tensor_active, dram_read or dram_write (`gpu_metric_rules`)." }
+-- quantity  = { type = "VARCHAR", doc = "sm_active, tensor_active, dram_read, dram_write, or counter for any other hardware counter (`gpu_metric_rules`)." }
 -- ts_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Time of the sample." }
--- share     = { type = "DOUBLE", unit = "ratio", doc = "Its value: a share of the peak. Values below 0 and above 1 are left out." }
+-- share     = { type = "DOUBLE", unit = "ratio", null = true, doc = "Its value: a share of the peak. Values below 0 and above 1 are left out. Null for a counter." }
+-- counter   = { type = "VARCHAR", null = true, doc = "The name of a counter." }
+-- value     = { type = "DOUBLE", null = true, doc = "The value of a counter, in the unit that its name says." }
 -- step      = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains it." }
 -- kernel_id = { type = "BIGINT", unit = "id", null = true, doc = "The kernel that runs; of several, the one that `device_segments` names: computation before communication, then the first to start. Null if none runs, or if only a copy does." }
 -- in_window = { type = "BOOLEAN", doc = "True between the first start and the last end of the GPU activities of the rank." }
@@ -36,13 +38,16 @@ WITH
       counters.rank,
       counters.event_id,
       counters.series,
-      counters.pid AS device,
+      -- Kineto names the process of a device's counters.
+      coalesce(nullif(regexp_extract(counters.pid, '^GPU (\d+) Counters$', 1), ''), counters.pid) AS device,
       quantities.quantity,
       counters.ts_ns,
-      counters.value / 100 AS share
+      CASE WHEN quantities.quantity <> 'counter' THEN counters.value / 100 END AS share,
+      CASE WHEN quantities.quantity = 'counter' THEN counters.name END AS counter,
+      CASE WHEN quantities.quantity = 'counter' THEN counters.value END AS value
     FROM counters
     JOIN quantities USING (name)
-    WHERE counters.ts_ns IS NOT NULL AND counters.value / 100 BETWEEN 0 AND 1
+    WHERE counters.ts_ns IS NOT NULL AND (quantities.quantity = 'counter' OR counters.value / 100 BETWEEN 0 AND 1)
   ),
   placed AS (
     SELECT
@@ -54,6 +59,8 @@ WITH
       samples.quantity,
       samples.ts_ns,
       samples.share,
+      samples.counter,
+      samples.value,
       segment.step,
       segment.kernel_id,
       coalesce(segment.cause = 'outside', FALSE) AS is_outside,
@@ -71,6 +78,8 @@ SELECT
   placed.quantity,
   placed.ts_ns,
   placed.share,
+  placed.counter,
+  placed.value,
   CASE WHEN placed.is_inside THEN placed.step END AS step,
   CASE WHEN placed.is_inside AND kernels.activity = 'kernel' THEN placed.kernel_id END AS kernel_id,
   placed.is_inside AND NOT placed.is_outside AS in_window

@@ -3,7 +3,7 @@
 -- name     = "kernels_attributed"
 -- version  = 1
 -- summary  = "Operator and modules of each GPU activity; of those that a graph replayed, from the capture of the graph."
--- requires = ["kernels@1", "graph_nodes@1"]
+-- requires = ["kernels@1", "graph_nodes@1", "kernel_modules@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "event_id"]
 --
@@ -22,7 +22,7 @@
 -- step          = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step of the launch." }
 -- launch_state  = { type = "VARCHAR", doc = "known, before_window or missing, as in `kernels`." }
 -- in_graph      = { type = "BOOLEAN", doc = "True if a graph launch with several GPU activities launched it: operators around that call enclose the launch of the graph, not the work." }
--- attributed_by = { type = "VARCHAR", null = true, doc = "launch: operators around its own launch; graph: those of the captured launch (`graph_nodes`, from `tw derive graphs`). Null if no operator is known." }
+-- attributed_by = { type = "VARCHAR", null = true, doc = "launch: operators around its own launch; graph: those of the captured launch (`graph_nodes`, from `tw derive graphs`); annotation: the module that PyTorch's annotation of the graph names. Null if no operator is known." }
 -- how           = { type = "VARCHAR", null = true, doc = "Evidence of graph: same_list, aligned or by_order (not certain), as in `graph_nodes`." }
 -- place_known   = { type = "BOOLEAN", null = true, doc = "Of graph: true if exactly one captured launch is possible." }
 -- op_run        = { type = "VARCHAR", null = true, doc = "Run that op_id refers to: of graph that of the capture." }
@@ -91,9 +91,15 @@ WITH
       node.capture_op_id,
       coalesce(node.op_sig, node.op_name) AS node_op_sig,
       node.path_sig AS node_path_sig,
-      node.module_path AS node_module_path
+      node.module_path AS node_module_path,
+      owner.module_path AS annotated_path
     FROM kernel
     LEFT JOIN graph_nodes AS node USING (run_id, rank, event_id)
+    LEFT JOIN kernel_modules AS owner
+      ON owner.run_id = kernel.run_id
+      AND owner.rank = kernel.rank
+      AND owner.kernel_id = kernel.event_id
+      AND owner.attribution_method = 'annotation'
   )
 SELECT
   run_id,
@@ -110,7 +116,11 @@ SELECT
   step,
   launch_state,
   in_graph,
-  CASE WHEN by_graph THEN 'graph' WHEN by_launch THEN 'launch' END AS attributed_by,
+  CASE
+    WHEN by_graph THEN 'graph'
+    WHEN by_launch THEN 'launch'
+    WHEN annotated_path IS NOT NULL THEN 'annotation'
+  END AS attributed_by,
   CASE WHEN by_graph THEN how END AS how,
   CASE WHEN by_graph THEN place_known END AS place_known,
   CASE WHEN by_graph THEN capture_run WHEN by_launch THEN run_id::VARCHAR END AS op_run,
@@ -128,5 +138,6 @@ SELECT
         ),
         ''
       )
+    ELSE annotated_path
   END AS module_path
 FROM found

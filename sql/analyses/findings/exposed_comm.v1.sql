@@ -41,6 +41,8 @@ WITH
       unnest(['transfer', 'unmatched']) AS subject
     FROM account_segments AS account
     JOIN analyzed_intervals AS span USING (run_id, rank)
+    -- A recording of communication alone cannot show what it overlaps with.
+    SEMI JOIN (SELECT run_id, rank FROM account_segments WHERE kind = 'computation') AS computing USING (run_id, rank)
     WHERE account.start_ns >= span.start_ns AND account.start_ns < span.end_ns
   ),
   segment AS (

@@ -19,7 +19,7 @@
 -- missing_ns          = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Activities whose launch should be in the trace but is missing." }
 -- with_op_ns          = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "higher", doc = "Activities of launch_known_ns with a known operator: launched within one, or of graph_attributed_ns. An operator around a graph launch with several activities only encloses that launch and does not count." }
 -- graph_ns            = { type = "BIGINT", unit = "ns", aggregate = "sum", doc = "Activities of launch_known_ns that a graph launch with several activities replayed. A replay that was recorded as one activity (rule `graph_level_trace`) is not among them: its kernels are unknown." }
--- graph_attributed_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "higher", doc = "Activities of graph_ns whose operator is known from the capture of the graph (`tw derive graphs`)." }
+-- graph_attributed_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "higher", doc = "Activities of graph_ns whose operator is known from the capture of the graph (`tw derive graphs`), or whose module is annotated in the trace." }
 -- launch_known        = { type = "DOUBLE", unit = "ratio", aggregate = "launch_known_ns/gpu_ns", better = "higher", null = true, doc = "launch_known_ns / gpu_ns; null if gpu_ns is 0." }
 -- before_window       = { type = "DOUBLE", unit = "ratio", aggregate = "before_window_ns/gpu_ns", null = true, doc = "before_window_ns / gpu_ns." }
 -- missing             = { type = "DOUBLE", unit = "ratio", aggregate = "missing_ns/gpu_ns", better = "lower", null = true, doc = "missing_ns / gpu_ns." }
@@ -38,7 +38,7 @@ WITH
       dur_ns,
       launch_state,
       in_graph,
-      CASE WHEN in_graph THEN op_sig IS NOT NULL ELSE attributed_by IS NOT NULL END AS has_op
+      CASE WHEN in_graph THEN op_sig IS NOT NULL OR attributed_by = 'annotation' ELSE attributed_by IS NOT NULL END AS has_op
     FROM kernels_attributed
   ),
   device_sum AS (

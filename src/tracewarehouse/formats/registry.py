@@ -78,6 +78,7 @@ _BUILT_IN: Final = (
     ("pickled", "FlightRecorderFormat", (_NOT_EVENTS,)),
     ("pickled", "MemorySnapshotFormat", (_NOT_EVENTS, b'"device_traces"')),
     ("memory_timeline", "MemoryTimelineFormat", (_NOT_EVENTS,)),
+    ("nccl_profiler", "NcclProfilerFormat", (b'"GROUP', b'"COLL', b'"P2P', b'"PROXY', b'"GPU"')),
     ("nsight_compute", "NsightComputeFormat", (b"Kernel Name",)),
     ("kineto.format", "KinetoFormat", (_ANY,)),
 )

@@ -39,7 +39,7 @@ from tracewarehouse.ingest.tables.launches import (
     syncs,
 )
 from tracewarehouse.ingest.tables.model import QualityInput, pairing_ids
-from tracewarehouse.ingest.tables.modules import find_modules, kernel_modules, module_table
+from tracewarehouse.ingest.tables.modules import find_modules, kernel_modules, module_table, with_annotations
 from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.op_work import op_work
 from tracewarehouse.ingest.tables.quality import (
@@ -286,11 +286,15 @@ class _Builders(Struct):
         self.limits = limits(columns, unrecorded, launches, step_rows, segments)
         yield "device_segments", segments
         del idle, segments
+        owners = None
         if (frames := find_modules(columns, nesting)) is not None:
-            rows = kernel_modules(columns, nesting, calls, launches, attribution, classes, frames)
+            owners = kernel_modules(columns, nesting, calls, launches, attribution, classes, frames)
             yield "modules", module_table(columns, frames)
-            yield "kernel_modules", rows
-            del frames, rows
+        if columns.has("graph_id"):
+            owners = with_annotations(owners, columns, rules, launches, attribution, classes)
+        if owners is not None:
+            yield "kernel_modules", owners
+        del frames, owners
         work = op_work(columns, rules, nesting, launches, attribution, classes, self.device_names)
         if work is not None:
             yield "op_work", work
@@ -311,7 +315,7 @@ class _Builders(Struct):
         communicates: Sequence[bool],
     ) -> Iterator[tuple[str, Rows]]:
         yield "annotations", annotation_table(columns)
-        yield "syncs", syncs(columns, calls)
+        yield "syncs", syncs(columns, self.rules, calls)
         flow_rows = find_flows(columns, nesting)
         without_start = flow_rows.without_start
         yield "flows", flow_slabs(columns, flow_rows)

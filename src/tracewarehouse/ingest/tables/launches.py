@@ -295,9 +295,9 @@ def correlations(calls: Calls, launches: Launches) -> pa.Table:
     )
 
 
-def syncs(columns: Columns, calls: Calls) -> pa.Table:
-    """Table `syncs`: slices of the category cuda_sync, and the first call with the same correlation id."""
-    selected = is_slice(columns) & columns.is_one_of("category", ("cuda_sync",))
+def syncs(columns: Columns, rules: Rules, calls: Calls) -> pa.Table:
+    """Table `syncs`: slices with the role sync, and the first call with the same correlation id."""
+    selected = is_slice(columns) & has_role(columns, rules, "sync")
     rows = np.flatnonzero(selected).astype(np.int32)
     kind = pc.coalesce(columns.texts("sync_kind", rows), columns.texts("name", rows))
     return pa.table(

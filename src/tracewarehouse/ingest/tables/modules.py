@@ -8,7 +8,8 @@ The module of a GPU activity is the innermost one that encloses its launch. If a
 engine lies between the two, its sequence number leads to an operator of forward, and the module that encloses
 this one counts: of the operators with the number, on the thread that ran forward, the last to start by the
 start of the engine's operator; of several with that start the outermost. Communication has no module, and
-neither has the gradient accumulation of a parameter. Both tables are empty without calls of modules.
+neither has the gradient accumulation of a parameter. A kernel of a graph that PyTorch has annotated belongs
+to what its argument `annotation` names. Without calls of modules, only those are in the tables.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.rules import Rules
     from tracewarehouse.ingest.tables.kernels import Classes
     from tracewarehouse.ingest.tables.model import (
         Attribution,
@@ -199,8 +201,8 @@ def _paths(parent: NDArray[np.int32], codes: NDArray[np.int32], words: pa.Array)
 
 ACCUMULATION: Final = "(gradient accumulation)"
 _ACCUMULATE: Final = "AccumulateGrad"
-_HOW: Final = ("enclosing", "sequence", "accumulation")
-_ENCLOSING, _SEQUENCE, _ACCUMULATED = range(3)
+_HOW: Final = ("enclosing", "sequence", "accumulation", "annotation")
+_ENCLOSING, _SEQUENCE, _ACCUMULATED, _ANNOTATED = range(4)
 _KERNEL_PASSES: Final = (*PASSES, "communication")
 # Operators that carry the number of an operator of forward, but are part of backward.
 _BACKWARD: Final = r"^autograd::engine|Backward\d*$|^torch::autograd::"
@@ -251,6 +253,49 @@ def kernel_modules(
             "attribution_method": encoded_texts(how, _HOW),
         }
     )
+
+
+_GRAPH_ANNOTATIONS: Final = r"""
+SELECT
+  args ->> '$.annotation' AS module_path,
+  regexp_replace(module_path, '\.\d+(\.|$)', '.*\1', 'g') AS class_path
+FROM given
+"""
+
+
+def with_annotations(
+    found: pa.Table | None,
+    columns: Columns,
+    rules: Rules,
+    launches: Launches,
+    attribution: Attribution,
+    classes: Classes,
+) -> pa.Table | None:
+    """The table with the kernels of graphs whose arguments say what they belong to; None without rows."""
+    kernels = columns.valid("graph_id", launches.rows) & (classes.kind != KINDS.index("communication"))
+    args = columns.texts("args", launches.rows[kernels])
+    named = flags(pc.fill_null(pc.match_substring_regex(args, '"annotation": ?"[^"]'), False))
+    if not named.any():
+        return found
+    kernels[kernels] = named
+    texts = rules.query(_GRAPH_ANNOTATIONS, pa.table({"args": args.filter(pa.array(named))}))
+    call = call_indexes(attribution, launches.runtime[kernels])
+    nothing = np.full(len(call), -1, np.int32)
+    annotated = pa.table(
+        {
+            "kernel_id": bigint_column(launches.rows[kernels]),
+            "module_id": id_column(nothing),
+            "forward_id": id_column(nothing),
+            "module_path": texts.column("module_path").cast(pa.string()).dictionary_encode(),
+            "class_path": texts.column("class_path").cast(pa.string()).dictionary_encode(),
+            "pass": encoded_texts(np.append(attribution.pass_, np.int8(PASSES.index("other")))[call], PASSES),
+            "attribution_method": encoded_texts(np.full(len(call), _ANNOTATED), _HOW),
+        }
+    )
+    if found is None:
+        return annotated
+    others = found.filter(pc.invert(pc.is_in(found.column("kernel_id"), annotated.column("kernel_id"))))
+    return pa.concat_tables([others, annotated]).unify_dictionaries().sort_by("kernel_id")
 
 
 def _with_accumulation(texts: Texts, frame: Numbers, how: Small) -> pa.Array:

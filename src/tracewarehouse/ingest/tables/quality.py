@@ -519,8 +519,8 @@ ADDITIONS: Final[dict[str, tuple[str, str | None, tuple[str, ...]]]] = {
 }
 ADDED_TABLES: Final = tuple(name for table, _, others in ADDITIONS.values() for name in (table, *others))
 _NO_TABLES: Final[dict[str, Any]] = {}
-# Annotations of collectives of backends that run on the host.
-_HOST_COLLECTIVE: Final = r"^(gloo|mpi):\w"
+# Annotations of collectives of backends that run on the host, or that the backend's own profiler records.
+_HOST_COLLECTIVE: Final = r"^(gloo|mpi):\w|^(nccl|rccl|hccl|xccl|ucc)::\w"
 _FRAMEWORKS: Final = {"pytorch": r"^(aten|c10d|torch)::|^ProfilerStep#", "jax": r"^XlaModule|^PjRt|^jit_"}
 _ANNOTATIONS: Final = ("user_annotation", "gpu_user_annotation")
 

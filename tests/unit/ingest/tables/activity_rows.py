@@ -137,7 +137,7 @@ def build_tables(columns: Columns) -> Built:
         ),
         "correlations": launches.correlations(calls, launched),
         "annotations": events.annotation_table(columns),
-        "syncs": launches.syncs(columns, calls),
+        "syncs": launches.syncs(columns, rules, calls),
     }
     return Built(nest, calls, launched, owned, tables)
 

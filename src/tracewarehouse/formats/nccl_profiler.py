@@ -1,0 +1,112 @@
+"""Traces that the example profiler plug-in of NCCL writes: JSON with asynchronous begins and ends.
+
+The plug-in writes a file per communicator and rank, or one per process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.base import Part
+from tracewarehouse.formats.file_text import read_text
+from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, map_tables, raw_table
+from tracewarehouse.formats.source_tables import CollectedSource
+from tracewarehouse.late_regex import late_regex
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracewarehouse.formats.base import Request
+
+
+NAME: Final = "nccl_profiler"
+_FIRST: Final = late_regex(
+    rb'\s*\[\s*\{[^{}]*"cat"\s*:\s*"(GROUP|GROUP_API|COLL|COLL_API|P2P|P2P_API|PROXY|GPU)"'
+)
+_RANK: Final = late_regex(rb'"CommHash"\s*:\s*"?(\w+)"?\s*,\s*"Rank"\s*:\s*(\d{1,6})\b')
+_HINT: Final = "the plug-in completes the file when the communicator is destroyed"
+
+
+class _Record(msgspec.Struct):
+    name: str = ""
+    cat: str = ""
+    ph: str = ""
+    id: int | str | None = None
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: float | None = None
+    args: msgspec.Raw = msgspec.Raw(b"null")
+
+    def row(self) -> dict[str, object]:
+        """The row of a raw table; times in the file are microseconds, with three decimals."""
+        given = {"id": self.id, "pid": self.pid, "tid": self.tid}
+        ids = {name: None if value is None else str(value) for name, value in given.items()}
+        ts_ns = None if self.ts is None else round(self.ts * 1000)
+        args = bytes(self.args).decode()
+        return {"name": self.name, "cat": self.cat, "ph": self.ph, "ts_ns": ts_ns, **ids, "args": args}
+
+
+class NcclProfilerFormat:
+    """A Format."""
+
+    name = NAME
+    version = 1
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is a list of events that begins with one of the plug-in."""
+        return _FIRST.match(head) is not None
+
+    def open(self, path: Path) -> NcclProfilerFile:
+        """The file; nothing is read yet."""
+        return NcclProfilerFile(path)
+
+
+class NcclProfilerFile(msgspec.Struct, frozen=True):
+    """A TraceFile of one part."""
+
+    path: Path
+
+    def parts(self) -> tuple[Part, ...]:
+        """The process, with its rank in the first communicator."""
+        found = _RANK.search(bytes(read_text(self.path).buffer))
+        return (Part(rank=int(found[2]) if found else None),)
+
+    def read(self, part: Part, request: Request) -> NcclProfilerSource:
+        """Reads the activities."""
+        return NcclProfilerSource(self.path, part, request)
+
+
+class NcclProfilerSource(CollectedSource):
+    """A Source with the activities of one process. The constructor reads the file."""
+
+    def _read(self) -> None:
+        text = bytes(read_text(self._path, self._request.spill).buffer)
+        try:
+            records = msgspec.json.decode(text, type=list[_Record])
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            reason = f"not a complete trace of NCCL's profiler plug-in: {error}"
+            raise TraceFormatError(self._path, reason, hint=_HINT) from error
+        contract = contract_of(NAME)
+        (table,) = contract.raw_tables
+        schema = pa.schema([(name, RAW_TYPES[type_]) for name, type_ in table.columns])
+        found = pa.Table.from_pylist([record.row() for record in records if record.ph], schema)
+        tables = {
+            table.name: raw_table(
+                table, NAME, dict(zip(schema.names, schema.types, strict=True)), found.to_batches()
+            )
+        }
+        map_tables(contract, tables, {}, self._rows, self._notes)
+        self._notes.add("clock_not_utc", 1, "times are microseconds since the plug-in was loaded")
+        if rank := _RANK.search(text):
+            self._notes.add("rank_assumed", 1, f"rank {int(rank[2])} of communicator {rank[1].decode()}")
+
+    def _header(self) -> Mapping[str, Any]:
+        return {}
+
+    def _facts(self) -> Mapping[str, object]:
+        return {"clock": "unknown"}
