@@ -163,8 +163,7 @@ class Result(Struct, frozen=True):
         Example:
             >>> chart = result.plot("sum_ns")
         """
-        from tracewarehouse.present.plot.chart_for_result import chart_spec, shape_of
-        from tracewarehouse.present.plot.theme import chart
+        from tracewarehouse.present.plot.chart_for_result import chart, chart_spec, shape_of
 
         return chart(chart_spec(shape_of(self.contract, self.columns()), self.rows(), measure))
 

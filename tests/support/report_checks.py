@@ -184,7 +184,7 @@ def check_charts(browser: Browser) -> None:
         const bad = [];
         for (const svg of document.querySelectorAll('figure svg')) {
           const frame = svg.getBoundingClientRect(), name = svg.getAttribute('aria-label');
-          if (!svg.querySelector('[aria-roledescription]')) bad.push(name + ': no marks');
+          if (!svg.querySelector('[role=graphics-symbol][aria-label]')) bad.push(name + ': no marks');
           for (const text of svg.querySelectorAll('text')) {
             const box = text.getBoundingClientRect();
             if (box.width && (box.left < frame.left - 3 || box.right > frame.right + 3))

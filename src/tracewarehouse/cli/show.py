@@ -273,11 +273,9 @@ def report(
     network requests.
 
     \fIt is written to RUN.html,
-    RUN-HEAD.html or runs.html, or to the file given by -o; `-o -` writes to stdout. Needs the extra
-    `plot`: pip install 'tracewarehouse[plot]'.
+    RUN-HEAD.html or runs.html, or to the file given by -o; `-o -` writes to stdout.
     """
     from tracewarehouse.cli.output import check_writable
-    from tracewarehouse.present.plot.theme import check_installed
 
     if run is None and not many:
         raise click.MissingParameter("Give a RUN, or --runs.", param_type="argument", param_hint="RUN")
@@ -285,7 +283,6 @@ def report(
         raise click.UsageError("Give a RUN or --runs, not both.")
     if metrics and not many:
         raise click.UsageError("--metric is for a page on many runs: add --runs.")
-    check_installed()  # before any work
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
     given = [each for each in (run, head_run) if each is not None]

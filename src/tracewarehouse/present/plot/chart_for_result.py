@@ -1,8 +1,9 @@
-"""Selects the chart for a result from its contract: grain, units, and which direction is better."""
+"""Altair charts of results, selected by their contract: grain, units, and which direction is better."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -10,21 +11,43 @@ from msgspec import Struct
 
 from tracewarehouse.contracts.contract import Column
 from tracewarehouse.errors import TwError, UnknownName
-from tracewarehouse.exact_text import Field
-from tracewarehouse.present.plot.bars import Bar, Segment, bar_chart, stacked_bars
-from tracewarehouse.present.plot.lines import RangeBar, histogram, histogram_bins, line_chart, range_bars
-from tracewarehouse.present.plot.theme import COLORS, PLAIN, Spec, color_key, format_short
+from tracewarehouse.exact_text import Field, one_line
+from tracewarehouse.present.plot.charts import Bin, histogram_bins, is_wide
+from tracewarehouse.present.plot.theme import COLORS, PAGE_COLORS, Scale, color_key, format_short
 
 if TYPE_CHECKING:
+    import altair
+
     from tracewarehouse.contracts.contract import Contract
 
 Row = dict[str, Any]
-WIDTH = 520  # pixels
+Spec = dict[str, Any]
+WIDTH, HEIGHT = 520, 190  # pixels
 _MAX_BARS, _MAX_STACKS, _MAX_LINES = 20, 40, 12  # in one chart
 _BREAKDOWN = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "other_ns", "idle_ns")
 _NUMBER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 _LEVEL_MEASURES = ("queue_length", "allocated_bytes", "net_bytes", "total_bytes", "bandwidth_bytes_per_ns")
 _LOCATION = ("run_id", "rank", "device", "step", "occurrence", "stream")
+
+
+_INK, _SOFT, _LINE, _PAPER = (PAGE_COLORS[name][0] for name in ("ink", "soft", "line", "paper"))
+# Quiet axes, no frame, text in ink.
+_CONFIG: Spec = {
+    "background": _PAPER,
+    "font": "Arial, Helvetica, 'Liberation Sans', sans-serif",  # the fonts that vl-convert measures text with
+    "view": {"stroke": None},
+    "padding": 2,
+    "text": {"color": _INK, "fontSize": 12},
+    "axis": {
+        **dict.fromkeys(("labelColor", "titleColor"), _SOFT),
+        **dict.fromkeys(("gridColor", "domainColor", "tickColor"), _LINE),
+        **dict.fromkeys(("labelFontSize", "titleFontSize"), 11),
+        "titleFontWeight": "normal",
+    },
+    "legend": {"labelColor": _INK, "titleColor": _SOFT, "orient": "top", "columns": 3},
+    "title": {"color": _INK, "subtitleColor": _SOFT, "anchor": "start", "fontSize": 14},
+}
+_TOOLTIP: Spec = {"field": "description", "type": "nominal"}
 
 
 class Shape(Struct, frozen=True):
@@ -60,6 +83,28 @@ def shape_of(contract: Contract | None, fields: Sequence[Field]) -> Shape:
     )
     grain = tuple(each.name for each in columns if each.type == "VARCHAR" or each.name in _LOCATION)
     return Shape("Rows of a query", grain, (), columns)
+
+
+def chart(spec: Spec) -> altair.TopLevelMixin:
+    """The chart for a notebook. Raises TwError if Altair is not installed."""
+    try:
+        import altair
+    except ImportError as error:
+        raise TwError("altair is not installed", "pip install 'tracewarehouse[plot]'") from error
+    schema = "https://vega.github.io/schema/vega-lite/v6.json"
+    drawn: altair.TopLevelMixin = altair.Chart.from_dict(
+        {"$schema": schema, **_visible(spec), "config": _CONFIG}
+    )
+    return drawn
+
+
+def _visible(part: Any) -> Any:
+    """The part of a specification with control and bidirectional characters escaped: some end the process."""
+    if isinstance(part, str):
+        return one_line(part)
+    if isinstance(part, dict):
+        return {_visible(key): _visible(value) for key, value in part.items()}
+    return [_visible(each) for each in part] if isinstance(part, list | tuple) else part
 
 
 def chart_spec(shape: Shape, rows: Sequence[Row], measure: str | None = None) -> Spec:
@@ -99,7 +144,7 @@ def _by_grain(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
         bins = histogram_bins(values, selected.unit)
         if not bins:
             raise _no_value(selected)
-        return {**histogram(bins, selected.name, selected.unit, PLAIN), "width": WIDTH}
+        return _histogram(bins, selected)
     return _bars(shape, rows, selected)
 
 
@@ -148,35 +193,114 @@ def _limit_note(shown: int, count: int) -> str:
     return f", {shown:,} of {count:,}" if shown < count else ""
 
 
+def _spec(
+    values: Sequence[Spec], height: int | Spec, mark: Spec, x: Spec, y: Spec, **channels: object
+) -> Spec:
+    """A chart with marks of one type and a tooltip."""
+    return {
+        "width": WIDTH,
+        "height": height,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "data": {"values": list(values)},
+        "mark": mark,
+        "encoding": {"x": x, "y": y, **channels, "tooltip": _TOOLTIP, "description": _TOOLTIP},
+    }
+
+
+def _number(field: str, title: str | None, /, **options: object) -> Spec:
+    return {"field": field, "type": "quantitative", "axis": {"title": title, "tickCount": 5}, **options}
+
+
+def _name(field: str, names: Sequence[str]) -> Spec:
+    """The rows of a chart in their order."""
+    axis = {"title": None, "ticks": False, "domain": False, "labelLimit": WIDTH // 2}
+    return {"field": field, "type": "nominal", "sort": list(names), "axis": axis}
+
+
+def _colors(field: str, names: Mapping[str, str]) -> Spec:
+    """The colors of names, by category."""
+    scale = {"domain": list(names), "range": [COLORS[category][0] for category in names.values()]}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": {"title": None}}
+
+
+def _histogram(bins: Sequence[Bin], selected: Column) -> Spec:
+    """The number of values in each bin; the axis is logarithmic if the bins are."""
+    scale = Scale.of([bins[-1].high], selected.unit)
+    values = [
+        {"low": each.low / scale.divisor, "high": each.high / scale.divisor, "count": each.count}
+        | {"description": each.description}
+        for each in bins
+        if each.count
+    ]
+    domain = [bins[0].low / scale.divisor, bins[-1].high / scale.divisor]
+    kind = "log" if is_wide(bins[0].low, bins[-1].high) else "linear"
+    x_scale = {"type": kind, "domain": domain, "nice": False}
+    mark = {"type": "rect", "color": COLORS["plain"][0], "stroke": _PAPER}
+    x = _number("low", scale.axis_title(selected.name), scale=x_scale)
+    ends = {"x2": {"field": "high"}, "y2": {"datum": 0}}
+    return _spec(values, HEIGHT, mark, x, _number("count", "count"), **ends)
+
+
 def _stacked(rows: Sequence[Row], key: str) -> Spec:
     labels = [label or "all" for label in _row_labels(rows)]
     parts = sorted({row[key] for row in rows}, key=lambda part: (list(COLORS).index(color_key(part)), part))
     stacks = list(dict.fromkeys(labels))
     shown = stacks[:_MAX_STACKS]
-    segments = []
+    totals = dict.fromkeys(shown, 0.0)
+    values = []
     for label, row in zip(labels, rows, strict=True):
-        if label in shown:
-            part, value = row[key], row["value"] or 0
+        part, value = row[key], float(row["value"] or 0)
+        if label in totals and value:
+            totals[label] += value
             description = f"{label} {part}: {format_short(value, 'ns')}"
-            segments.append(Segment(label, part, float(value), color_key(part), description))
-    spec = stacked_bars(segments, shown, parts, "ns", PLAIN, axis_title="", legend=True, width=WIDTH)
+            values.append({"row": label, "part": part, "at": parts.index(part), "value": value})
+            values[-1]["description"] = description
+    scale = Scale.of(totals.values(), "ns")
+    for each in values:
+        each["value"] /= scale.divisor
+    spec = _spec(
+        values,
+        {"step": 20 if len(shown) <= 12 else 14},
+        {"type": "bar", "stroke": _PAPER, "strokeWidth": 0.6},
+        _number("value", scale.unit),
+        _name("row", shown),
+        color=_colors("part", {part: color_key(part) for part in parts}),
+        order={"field": "at", "type": "quantitative"},
+    )
     return {**spec, "limit_note": _limit_note(len(shown), len(stacks))}
 
 
 def _over_steps(rows: Sequence[Row], selected: Column) -> Spec:
-    """The ranks' values at each step, from lowest to highest."""
+    """The ranks' values at each step: a line from lowest to highest, and a mark at the median."""
     steps: dict[int, list[float]] = {}
     for row in rows:
         if row[selected.name] is not None:
             steps.setdefault(row["step"], []).append(float(row[selected.name]))
-    ranges = []
-    for step, values in sorted(steps.items()):
-        middle = median(values)
-        text = f"step {step}: {format_short(middle, selected.unit)}"
-        ranges.append(RangeBar(step, min(values), middle, max(values), text))
-    if not ranges:
+    if not steps:
         raise _no_value(selected)
-    return {**range_bars(ranges, selected.name, selected.unit, PLAIN), "width": WIDTH}
+    scale = Scale.of([max(values) for values in steps.values()], selected.unit)
+    rows_drawn = []
+    for step, of_step in sorted(steps.items()):
+        middle = median(of_step)
+        text = f"step {step}: {format_short(middle, selected.unit)}"
+        ends = {"low": min(of_step), "middle": middle, "high": max(of_step)}
+        scaled = {name: value / scale.divisor for name, value in ends.items()}
+        rows_drawn.append({"step": step, **scaled, "description": text})
+    color = COLORS["head"][0]
+    x = _number(
+        "step", "step", axis={"title": "step", "tickMinStep": 1, "grid": False}, scale={"zero": False}
+    )
+    title = scale.axis_title(selected.name)
+    spec = _spec(rows_drawn, HEIGHT, {}, x, _number("low", title))
+    of_range = {"mark": {"type": "rule", "strokeWidth": 3, "opacity": 0.35, "color": color}}
+    of_middle = {"mark": {"type": "point", "filled": True, "size": 45, "color": color, "opacity": 1}}
+    encoding = spec.pop("encoding")
+    del spec["mark"]
+    layers = [
+        {**of_range, "encoding": {**encoding, "y2": {"field": "high"}}},
+        {**of_middle, "encoding": {**encoding, "y": _number("middle", title)}},
+    ]
+    return {**spec, "layer": layers}
 
 
 def _over_time(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
@@ -187,13 +311,24 @@ def _over_time(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     start = min(row["ts_ns"] for row in known)
     others = [key for key in shape.grain if key not in ("ts_ns", "run_id", "position")]
     varying = [key for key in others if len({row[key] for row in known}) > 1]
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for row in known:
-        name = " ".join(f"{key} {row[key]}" for key in varying) or selected.name
-        lines.setdefault(name, []).append((row["ts_ns"] - start, row[selected.name]))
-    colors = list(COLORS)
-    shown = {name: (colors[at], points) for at, (name, points) in enumerate([*lines.items()][:_MAX_LINES])}
-    return {**line_chart(shown, selected.name, selected.unit, PLAIN), "width": WIDTH}
+    names = [" ".join(f"{key} {row[key]}" for key in varying) or selected.name for row in known]
+    shown = [*dict.fromkeys(names)][:_MAX_LINES]
+    time = Scale.of([row["ts_ns"] - start for row in known], "ns")
+    scale = Scale.of([row[selected.name] for row in known], selected.unit)
+    values = []
+    for name, row in zip(names, known, strict=True):
+        ns, value = row["ts_ns"] - start, row[selected.name]
+        text = f"{name}: {format_short(value, selected.unit)} at {format_short(ns, 'ns')}"
+        x, y = round(ns / time.divisor, 4), round(value / scale.divisor, 4)
+        values.append({"line": name, "x": x, "y": y, "description": text})
+    return _spec(
+        [each for each in values if each["line"] in shown],
+        HEIGHT,
+        {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5},
+        _number("x", time.axis_title("time since start"), scale={"nice": False}),
+        _number("y", scale.axis_title(selected.name)),
+        color=_colors("line", dict(zip(shown, COLORS, strict=False))),
+    )
 
 
 def _no_value(selected: Column) -> TwError:
@@ -207,12 +342,26 @@ def _bars(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     labeled = sorted(
         zip(known, _row_labels(known), strict=True), key=lambda pair: -abs(pair[0][selected.name])
     )
-    shown = labeled[:_MAX_BARS]
     text = _text_key(shape)
-    bars = []
-    for row, location in shown:
+    scale = Scale.of([row[selected.name] for row in known], selected.unit)
+    values, seen = [], Counter[str]()
+    for row, location in labeled[:_MAX_BARS]:
         label = " ".join(filter(None, [str(row[text]) if text else "", location])) or selected.name
-        value = format_short(row[selected.name], selected.unit)
-        color = color_key(str(row.get("kind") or row.get("cause") or row.get(text or "")))
-        bars.append(Bar(label, float(row[selected.name]), color, value, f"{label}: {value}"))
-    return {**bar_chart(bars, PLAIN, WIDTH), "limit_note": _limit_note(len(shown), len(known))}
+        description = f"{label}: {format_short(row[selected.name], selected.unit)}"
+        seen[label] += 1
+        label = label if seen[label] == 1 else f"{label} ({seen[label]})"
+        color = COLORS[color_key(str(row.get("kind") or row.get("cause") or row.get(text or "")))][0]
+        value = float(row[selected.name])
+        values.append(
+            {"label": label, "value": value / scale.divisor, "color": color, "description": description}
+        )
+    own = {"field": "color", "type": "nominal", "scale": None}
+    spec = _spec(
+        values,
+        {"step": 20},
+        {"type": "bar"},
+        _number("value", scale.axis_title(selected.name)),
+        _name("label", [str(each["label"]) for each in values]),
+        color=own,
+    )
+    return {**spec, "limit_note": _limit_note(len(values), len(known))}

@@ -1,25 +1,12 @@
-"""What all charts share: colors per category, Vega settings and parts, units, three-digit numbers."""
+"""What all charts share: colors per category, units, three-digit numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from tracewarehouse.display_names import category
-from tracewarehouse.errors import TwError
-from tracewarehouse.exact_text import one_line
-from tracewarehouse.late_regex import late_regex
-
-if TYPE_CHECKING:
-    import altair
-
-
-Spec = dict[str, Any]
-FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"  # the fonts that vl-convert measures text with
 
 # Category: color on a light and on a dark page. Hues are distinguishable for color-blind readers, idle time
 # without a remedy is gray, and neighbors in a stack differ in lightness.
@@ -61,66 +48,6 @@ def color_key(name: str) -> str:
     """The key in `COLORS` of a column, kernel kind or idle cause; `plain` if it has no color."""
     key = category(name)
     return key if key in COLORS else "plain"
-
-
-class Theme(Struct, frozen=True):
-    """How colors are written: as values, or as CSS variables of the page that contains the chart."""
-
-    variables: bool
-
-    def color(self, name: str) -> str:
-        """The color of a category, or of ink, soft, line, paper."""
-        if self.variables:
-            return f"var(--{name})"
-        return {**COLORS, **PAGE_COLORS}[name][0]
-
-    def config(self) -> Spec:
-        """Vega settings: quiet axes, no frame, text in the page's ink."""
-        ink, soft, line = (self.color(name) for name in ("ink", "soft", "line"))
-        return {
-            "background": None if self.variables else self.color("paper"),
-            "font": FONT,
-            "view": {"stroke": None},
-            "padding": 2,
-            "text": {"color": ink, "fontSize": 12},
-            "axis": {
-                "labelColor": soft,
-                "titleColor": soft,
-                "gridColor": line,
-                "domainColor": line,
-                "tickColor": line,
-                "labelFontSize": 11,
-                "titleFontSize": 11,
-                "titleFontWeight": "normal",
-            },
-            "legend": {"labelColor": ink, "titleColor": soft, "orient": "top", "columns": 3},
-            "title": {"color": ink, "subtitleColor": soft, "anchor": "start", "fontSize": 14},
-        }
-
-
-PAGE = Theme(variables=True)
-PLAIN = Theme(variables=False)
-
-
-DESCRIPTION: Spec = {"field": "description"}  # the tooltip and ARIA label of a mark
-OWN_COLOR: Spec = {"field": "color", "type": "nominal", "scale": None}
-
-
-def frame(values: Sequence[Spec], width: int, height: int | Spec) -> Spec:
-    """The data and size of a chart that includes its axes in `width`."""
-    fit = {"type": "fit-x", "contains": "padding"}
-    return {"width": width, "height": height, "autosize": fit, "data": {"values": list(values)}}
-
-
-def number(field: str | None = None, **options: object) -> Spec:
-    """A quantitative channel of a field."""
-    return {**({"field": field} if field else {}), "type": "quantitative", **options}
-
-
-def layer(type_: str, encoding: Spec, values: Sequence[Spec] | None = None, **mark: object) -> Spec:
-    """A layer of a chart: marks of this type, of the given values or those of the chart."""
-    data = {} if values is None else {"data": {"values": list(values)}}
-    return {**data, "mark": {"type": type_, **mark}, "encoding": encoding}
 
 
 def css() -> str:
@@ -180,64 +107,3 @@ def _three_digits(value: float) -> str:
     if magnitude >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if magnitude >= 10 else f"{value:.2f}" if magnitude >= 0.095 else f"{value:.2g}"
-
-
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-_ROOT = late_regex(r"<svg [^>]*?width=\"([\d.]+)\" height=\"([\d.]+)\"[^>]*>")
-_ID = late_regex(r"(id=\"|url\(#)(clip|gradient_)(\d+)")
-
-
-def check_installed() -> None:
-    """Raises TwError if a plotting library is not installed."""
-    for module, library in (("altair", "altair"), ("vl_convert", "vl-convert-python")):
-        try:
-            is_installed = find_spec(module) is not None
-        except ValueError:
-            is_installed = False
-        if not is_installed:
-            raise _not_installed(library)
-
-
-def chart(spec: Spec, theme: Theme = PLAIN) -> altair.TopLevelMixin:
-    """The chart for a notebook. Raises TwError if Altair is not installed."""
-    try:
-        import altair
-    except ImportError as error:
-        raise _not_installed("altair") from error
-    drawn: altair.TopLevelMixin = altair.Chart.from_dict(_complete(spec, theme))
-    return drawn
-
-
-def svg(spec: Spec, label: str, prefix: str) -> str:
-    """The chart as an SVG element for a page whose CSS variables define its colors.
-
-    `label` is its ARIA label; `prefix` makes the ids inside unique on the page. Raises TwError if
-    vl-convert is not installed.
-    """
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise _not_installed("vl-convert-python") from error
-    text = vl_convert.vegalite_to_svg(_complete(spec, PAGE))
-    root = _ROOT.match(text)
-    assert root is not None, text[:200]
-    width, height = root.groups()
-    head = f'<svg viewBox="0 0 {width} {height}" role="group" aria-label="{escape(label)}">'
-    return _ID.sub(rf"\g<1>{prefix}-\2\3", head + text[root.end() :])
-
-
-def _complete(spec: Spec, theme: Theme) -> Spec:
-    return {"$schema": _SCHEMA, **_visible(spec), "config": theme.config()}
-
-
-def _visible(part: Any) -> Any:
-    """The part of a specification with control and bidirectional characters escaped: some end the process."""
-    if isinstance(part, str):
-        return one_line(part)
-    if isinstance(part, dict):
-        return {_visible(key): _visible(value) for key, value in part.items()}
-    return [_visible(each) for each in part] if isinstance(part, list | tuple) else part
-
-
-def _not_installed(library: str) -> TwError:
-    return TwError(f"{library} is not installed", "pip install 'tracewarehouse[plot]'")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from tracewarehouse.present.plot.bars import Bar, Segment, stacked_bars
-from tracewarehouse.present.plot.theme import PAGE
+from tracewarehouse.present.plot.charts import Bar, Segment, stacked_bars
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import COMPLETE, ReportData, Row, Steps, complete_steps
 from tracewarehouse.present.report.document import (
@@ -168,7 +167,7 @@ def _overlap_card(data: ReportData) -> Card:
             description = f"rank {row['rank']}: {duration(row[column])} {state}{whole}"
             segments.append(Segment(str(row["rank"]), category, row[column], category, description))
     ranks, categories = [str(row["rank"]) for row in shown], [category for category, _, _ in states]
-    spec = stacked_bars(segments, ranks, categories, "ns", PAGE)
+    spec = stacked_bars(segments, ranks, categories)
     most = f"{duration(rows[0]['exposed_ns'])}{whole}"
     text = f"Rank {rows[0]['rank']} has the most exposed communication ({most})"
     if len(rows) > 1:
@@ -205,7 +204,7 @@ def _collectives_figure(data: ReportData, rows: Sequence[Row], steps: Steps | No
         description = f"{name}, {row['count']:,} times: {duration(ns)} {state} {whole}"
         segments.append(Segment(name, category, ns, category, description))
     names, categories = [row["name"] for row in rows], [category for category, _, _ in _TRANSFERS]
-    spec = stacked_bars(segments, names, categories, "ns", PAGE, axis_title="")
+    spec = stacked_bars(segments, names, categories, axis_title="")
     whole = "per rank" if steps is None else "per step, mean of ranks"
     return Figure(f"Transfer and wait time {whole}", spec)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from tracewarehouse.hints import cli_text
-from tracewarehouse.present.plot.lines import Bin, bin_edges, describe_bin
+from tracewarehouse.present.plot.charts import Bin, bin_edges, describe_bin
 from tracewarehouse.present.plot.theme import format_short
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result

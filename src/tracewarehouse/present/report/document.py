@@ -18,8 +18,9 @@ from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.display_names import category_name
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.present.pages import render_page
-from tracewarehouse.present.plot.bars import Bar, bar_chart
-from tracewarehouse.present.plot.theme import PAGE, Scale, Spec, format_short, svg
+from tracewarehouse.present.plot.charts import Bar, bar_chart
+from tracewarehouse.present.plot.svg import Chart
+from tracewarehouse.present.plot.theme import Scale, format_short
 from tracewarehouse.present.render.table import shortened
 from tracewarehouse.present.render.text import REPLACED, one_line, short_names
 from tracewarehouse.present.report.data import ReportData, Row
@@ -123,7 +124,7 @@ class Figure(Struct, frozen=True):
     """A chart with a caption."""
 
     title: str
-    spec: Spec
+    chart: Chart
 
 
 class Table(Struct, frozen=True):
@@ -155,7 +156,7 @@ class Card(Struct, frozen=True):
 
 def bar_card(title: str, text: str, caption: str, bars: Sequence[Bar], high: float | None = None) -> Card:
     """A card with one bar chart; with `high` the bars are parts of that whole."""
-    return Card(title, text, (Figure(caption, bar_chart(bars, PAGE, high=high)),))
+    return Card(title, text, (Figure(caption, bar_chart(bars, high=high)),))
 
 
 _MAX_CHANGES = 12  # bars of a card of changes
@@ -380,14 +381,11 @@ class Page(Struct, frozen=True):
     def html(self) -> Iterator[str]:
         """Returns the page as one self-contained HTML file, in chunks.
 
-        Raises:
-            TwError: The extra `plot` is not installed.
-
         Example:
             >>> _ = Path("report.html").write_text("".join(page.html()))
         """
         legend = [(key, category_name(key)) for key in self.legend]
-        return render_page("report.html", page=self, legend=legend, draw=svg, place=self.place)
+        return render_page("report.html", page=self, legend=legend, place=self.place)
 
 
 MAX_ROWS = 50

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from tracewarehouse.display_names import CATEGORIES, idle_cause
-from tracewarehouse.present.plot.bars import Bar
+from tracewarehouse.present.plot.charts import Bar
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import ReportData, Row, breakdown
 from tracewarehouse.present.report.document import (

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tracewarehouse.present.plot.bars import Bar, Distribution, Dot, Roof, distribution_chart, roofline_chart
-from tracewarehouse.present.plot.lines import histogram
-from tracewarehouse.present.plot.theme import PAGE, color_key
+from tracewarehouse.present.plot.charts import (
+    Bar,
+    Distribution,
+    Dot,
+    Roof,
+    distribution_chart,
+    histogram,
+    roofline_chart,
+)
+from tracewarehouse.present.plot.theme import color_key
 from tracewarehouse.present.render.text import flop, flop_rate, plural
 from tracewarehouse.present.report.data import ReportData, Row, kernels_by_step
 from tracewarehouse.present.report.document import (
@@ -227,7 +234,7 @@ def _launch_cards(data: ReportData) -> list[Card]:
 def _histogram(data: ReportData, column: str, quantity: str, title: str) -> tuple[Figure, ...]:
     values = f"SELECT {column} AS value FROM launch_stats WHERE {column} > 0"
     bins = data.bins(values, "ns", "launch_stats")
-    return (Figure(title, histogram(bins, quantity, "ns", PAGE)),) if bins else ()
+    return (Figure(title, histogram(bins, quantity, "ns")),) if bins else ()
 
 
 # Branches with less than this share of the time are one line each, and so are those after the largest ones.

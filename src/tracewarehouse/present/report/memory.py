@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tracewarehouse.present.plot.bars import Bar, Block, block_chart
-from tracewarehouse.present.plot.lines import line_chart
-from tracewarehouse.present.plot.theme import PAGE, format_short
+from tracewarehouse.present.plot.charts import Bar, Block, block_chart, line_chart
+from tracewarehouse.present.plot.theme import format_short
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import ReportData, Row
 from tracewarehouse.present.report.document import (
@@ -116,7 +115,7 @@ def _usage_card(data: ReportData, peak: Row) -> Card:
         if any(value for _, value in points):
             lines[name] = (color, points)
     title = f"Memory use over time: {device_label(peak)}"
-    figures = (Figure(title, line_chart(lines, "memory", "bytes", PAGE)),) if lines else ()
+    figures = (Figure(title, line_chart(lines, "memory", "bytes")),) if lines else ()
     changes = data.row("SELECT count(*) AS count FROM memory_curve", "memory_curve")["count"]
     return Card("Memory use", f"{changes:,} allocations and frees were recorded on all ranks.", figures)
 
@@ -206,7 +205,7 @@ def _queue_card(data: ReportData) -> Card:
     stream = f"rank {row['rank']}, stream {row['stream']}"
     condition = f"rank = {row['rank']} AND device = {row['device']} AND stream = {row['stream']}"
     points = _curve_over_time(data, "queue_length", condition, "queue_length")
-    spec = line_chart({"queued": ("head", points)}, "queued GPU activities", None, PAGE)
+    spec = line_chart({"queued": ("head", points)}, "queued GPU activities", None)
     mean = "" if row["time_mean"] is None else f" (mean {row['time_mean']:.1f})"
     text = (
         f"Fullest queue ({stream}): depth up to {row['max_length']:,}{mean};"
@@ -296,7 +295,7 @@ def _timeline_card(data: ReportData, shown: Row) -> Card:
         blocks.append(Block(start, freed, row["bytes"], row["category"], text))
     for row in data.rows(f"SELECT entry, requested_bytes FROM snapshot_oom WHERE {where}", "snapshot_oom"):
         text = f"out of memory: {_bytes(row['requested_bytes'])} requested"
-        marks.append({"x": row["entry"] + 1, "description": text})
+        marks.append((row["entry"] + 1, text))
     # Entry 0 is the start of the recording.
     points = f"""
     SELECT entry + 1 AS x, active_bytes AS value, entry AS point FROM snapshot_curve WHERE {where}

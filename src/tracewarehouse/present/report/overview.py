@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.display_names import CATEGORIES, EXPOSED, SHORT_CATEGORIES, idle_cause
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.present.plot.bars import Bar, Cell, Segment, heat_map, stacked_bars
-from tracewarehouse.present.plot.lines import RangeBar, range_bars
-from tracewarehouse.present.plot.theme import COLORS, PAGE, Spec, format_short
+from tracewarehouse.present.plot.charts import (
+    Bar,
+    Cell,
+    RangeBar,
+    Segment,
+    heat_map,
+    range_bars,
+    stacked_bars,
+)
+from tracewarehouse.present.plot.svg import Chart
+from tracewarehouse.present.plot.theme import COLORS, format_short
 from tracewarehouse.present.render.text import plural, timestamp
 from tracewarehouse.present.report.data import Account, ReportData, Row, breakdown
 from tracewarehouse.present.report.document import (
@@ -133,7 +141,7 @@ def _step_card(data: ReportData) -> Card:
             description += f", {duration(row['low'])} to {duration(row['high'])} over ranks"
         bars.append(RangeBar(row["step"], row["low"], row["middle"], row["high"], description))
     title = "Step time: median rank, with the range over ranks" if data.ranks > 1 else "Step time"
-    figure = Figure(title, range_bars(bars, "period", "ns", PAGE))
+    figure = Figure(title, range_bars(bars, "period", "ns"))
     return Card("Step time", f"{text}.", (figure,) if len(bars) > 1 else ())
 
 
@@ -185,16 +193,16 @@ def _rank_cards(data: ReportData, account: Account) -> list[Card]:
     return cards
 
 
-def _stacked_ranks(rows: Sequence[Row], ranks: Sequence[int]) -> Spec:
+def _stacked_ranks(rows: Sequence[Row], ranks: Sequence[int]) -> Chart:
     segments = []
     for row in rows:
         category, time, share = row["category"], duration(row["ns"]), percent(row["ns"], row["window_ns"])
         description = f"rank {row['rank']}: {CATEGORIES[category]} {time}, {share}"
         segments.append(Segment(str(row["rank"]), category, row["ns"], category, description))
-    return stacked_bars(segments, [str(rank) for rank in ranks], _STACK_ORDER, "ns", PAGE)
+    return stacked_bars(segments, [str(rank) for rank in ranks], _STACK_ORDER)
 
 
-def _rank_heat_map(rows: Sequence[Row]) -> Spec:
+def _rank_heat_map(rows: Sequence[Row]) -> Chart:
     """One column per rank, or per group of consecutive ranks; each row is scaled to its largest share."""
     ranks = sorted({row["rank"] for row in rows})
     group_size = -(-len(ranks) // _MAX_HEAT_MAP_COLUMNS)

@@ -20,9 +20,8 @@ from tracewarehouse.display_names import CATEGORIES, LEVELS, base_category, cate
 from tracewarehouse.errors import TwError
 from tracewarehouse.findings import attributed, check_runs
 from tracewarehouse.hints import cli_text
-from tracewarehouse.present.plot.bars import Bar, bar_chart
-from tracewarehouse.present.plot.lines import Point, point_chart, strip_chart
-from tracewarehouse.present.plot.theme import COLORS, PAGE, format_short
+from tracewarehouse.present.plot.charts import Bar, Point, bar_chart, point_chart, strip_chart
+from tracewarehouse.present.plot.theme import COLORS, format_short
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.communication import communication_section
 from tracewarehouse.present.report.data import ReportData, breakdown, mean_parts, report_data
@@ -360,7 +359,7 @@ def _waterfall_card(breakdown: Breakdown) -> Card:
     """Base, the change of each category on top of the one before, head; the axis starts below them all."""
     per = breakdown.per.partition(":")[2] or breakdown.per
     running = float(breakdown.base_mean)
-    bars = [Bar(f"base: mean {per}", running, "base", duration(running), f"base: {duration(running)}")]
+    bars = [_level("base", per, running)]
     for row in breakdown.level("breakdown").rows:
         delta = float(row.delta)
         if delta:
@@ -368,13 +367,18 @@ def _waterfall_card(breakdown: Breakdown) -> Card:
             description = f"{name}: {_from_to(row)}, {change}"
             bars.append(Bar(name, delta, base_category(row.part), change, description, start=running))
         running += delta
-    bars.append(Bar(f"head: mean {per}", running, "head", duration(running), f"head: {duration(running)}"))
-    ends = [bar.start + bar.value for bar in bars] + [bar.start for bar in bars[1:-1]]
+    bars.append(_level("head", per, running))
+    ends = [bar.end for bar in bars] + [bar.start for bar in bars[1:-1]]
     low = max(0.0, min(ends) - 0.25 * (max(ends) - min(ends)))
     axis = f"; the axis starts at {duration(low)}" if low else ""
-    figure = Figure(f"Base, categories, head{axis}", bar_chart(bars, PAGE, low=low))
+    figure = Figure(f"Base, categories, head{axis}", bar_chart(bars, low=low))
     text = f"The categories sum exactly to the change, {_signed_duration(float(breakdown.delta))}."
     return Card("From base to head", text, (figure,))
+
+
+def _level(side: str, per: str, ns: float) -> Bar:
+    time = duration(ns)
+    return Bar(f"{side}: mean {per}", ns, side, time, f"{side}: {time}", is_level=True)
 
 
 def _changes_card(breakdown: Breakdown, level: str, kinds: str) -> Card:
