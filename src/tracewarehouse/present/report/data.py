@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 
 
 Row = dict[str, Any]
+# What a page on one run reads: the views that these share are computed once.
+READ = (
+    "annotation_breakdown", "collective_waits", "comm_by_group", "comm_comp_overlap", "compiled_kernels",
+    "coverage", "gpu_timeline", "gpu_utilization", "graph_summary", "host_account", "idle_breakdown",
+    "idle_intervals", "inference_steps", "kernel_summary", "key_averages", "launch_stats",
+    "launch_summary", "memory_bandwidth_summary", "memory_by_op", "memory_curve", "memory_peak", "mfu",
+    "mfu_run", "module_siblings", "module_summary", "name_summary", "ncu_commands", "op_summary",
+    "op_work_summary", "quality", "queue_length", "queue_length_summary", "roofline", "step_account",
+    "step_kernels", "step_summary", "stragglers", "temporal_breakdown", "timeline",
+)  # fmt: skip
 
 
 class ReportData:
@@ -32,6 +42,7 @@ class ReportData:
         self.start_ns = min((start for start in starts if isinstance(start, int)), default=0)
         self._con = con
         self._results: dict[str, Result] = {}
+        self._rows: dict[str, list[Row]] = {}
 
     @property
     def run(self) -> str:
@@ -68,13 +79,14 @@ class ReportData:
         return len(self.result(name)) > 0
 
     def rows(self, sql: str, *names: str) -> list[Row]:
-        """The rows of a SELECT over the results of these analyses."""
+        """The rows of a SELECT over the results of these analyses; the same text runs once."""
         for name in names:
             self.result(name)
-        from tracewarehouse.duck.engine import relation
-
-        rows: list[Row] = relation(self._con, sql).to_arrow_table().to_pylist()
-        return rows
+        if sql not in self._rows:
+            found = self._con.execute(sql)
+            columns = [name for name, *_ in found.description or ()]
+            self._rows[sql] = [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+        return self._rows[sql]
 
     def row(self, sql: str, *names: str) -> Row:
         """The only row of such a SELECT."""
@@ -124,7 +136,7 @@ def report_data(side: Selection) -> Iterator[ReportData]:
     """The data of one run, with a connection for its aggregates."""
     from tracewarehouse.duck.engine import scratch
 
-    with scratch() as con:
+    with scratch(1) as con:
         yield ReportData(side, con)
 
 

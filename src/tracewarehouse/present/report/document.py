@@ -417,9 +417,8 @@ def first_rows(data: ReportData, name: str, caption: str, order: str = "") -> Ta
     contract = contract_of(data.result(name))
     order_by = f" ORDER BY {order}" if order else ""
     rows = data.rows(f"SELECT * FROM {name}{order_by} LIMIT {MAX_ROWS}", name)
-    total = data.row(f"SELECT count(*) AS count FROM {name}")["count"]
     columns = [column for column in contract.columns if column.name != "run_id"]
-    return _table(data, contract, caption, columns, rows, total)
+    return _table(data, contract, caption, columns, rows, len(data.result(name)))
 
 
 def combined_ranks(data: ReportData, name: str, caption: str, order: str) -> Table:
@@ -435,12 +434,12 @@ def combined_ranks(data: ReportData, name: str, caption: str, order: str) -> Tab
     key_names = ", ".join(quote_name(key.name) for key in keys)
     selected = ", ".join(f"{sql} AS {quote_name(column.name)}" for column, sql in aggregates)
     select = f"SELECT {key_names}, count(DISTINCT rank) AS ranks, {selected} FROM {name} GROUP BY {key_names}"
-    rows = data.rows(f"SELECT * FROM ({select}) ORDER BY {order} LIMIT {MAX_ROWS}", name)
-    total = data.row(f"SELECT count(*) AS count FROM ({select})")["count"]
+    counted = f"SELECT *, count(*) OVER () AS total_rows FROM ({select}) ORDER BY {order} LIMIT {MAX_ROWS}"
+    rows = data.rows(counted, name)
     ranks = Column("ranks", "BIGINT", "Number of ranks with such rows.", "count")
     columns = [*keys, ranks, *(column for column, _ in aggregates)]
     note = f"{data.ranks} ranks combined into sums, minima and maxima; the command lists each rank"
-    return _table(data, contract, caption, columns, rows, total, note)
+    return _table(data, contract, caption, columns, rows, rows[0]["total_rows"], note)
 
 
 def contract_of(result: Result) -> Contract:

@@ -24,7 +24,7 @@ from tracewarehouse.present.plot.charts import Bar, Point, bar_chart, point_char
 from tracewarehouse.present.plot.theme import COLORS, format_short
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.communication import communication_section
-from tracewarehouse.present.report.data import ReportData, breakdown, mean_parts, report_data
+from tracewarehouse.present.report.data import READ, ReportData, breakdown, mean_parts, report_data
 from tracewarehouse.present.report.document import (
     MAX_ROWS,
     Card,
@@ -657,6 +657,7 @@ Notify = Callable[[str], None]
 def one_run_page(run: Selection, notify: Notify) -> Page:
     """The report of the only run of a selection."""
     notify("running checks")
+    run.pool.will_read(map(run.catalog.get, READ))
     run = attributed(run)
     info = run_info(run.store, run.catalog, run.selected()[0], run.level)
     return one_run(run, info, check_runs(run), notify)
