@@ -23,6 +23,8 @@
 -- analyzed_ns = { doc = "Analyzed time of the rank that waited longest for this one; its own if none waited." }
 -- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the wait of the rank that waited longest for this one." }
 -- event_id  = { doc = "This rank's collective at which the others waited longest in total." }
+-- from_ns   = { doc = "When the first of them began to wait there, by the clock of this rank: its longest wait before to_ns." }
+-- to_ns     = { doc = "When the last rank arrived there: the waits end." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -80,7 +82,8 @@ WITH
       arrival.event_id,
       arrival.instance_id,
       arrival.start_ns,
-      arrival.dur_ns,
+      arrival.step,
+      arrival.wait_ns AS whole_wait_ns,
       CASE WHEN run.has_attribution THEN charged.straggler_rank ELSE arrival.straggler_rank END AS straggler_rank,
       CASE WHEN run.has_attribution THEN coalesce(charged.wait_ns, 0) ELSE arrival.wait_ns END AS wait_ns
     FROM collective_arrivals AS arrival
@@ -101,7 +104,8 @@ WITH
       arrival.straggler_rank,
       arrival.instance_id,
       arrival.start_ns,
-      arrival.dur_ns,
+      arrival.step,
+      arrival.whole_wait_ns,
       arrival.start_ns + arrival.wait_ns AS end_ns,
       arrival.wait_ns,
       span.steps,
@@ -141,7 +145,12 @@ WITH
     GROUP BY run_id, straggler_rank
   ),
   instance AS (
-    SELECT run_id, instance_id, straggler_rank AS rank, sum(wait_ns)::BIGINT AS caused_ns
+    SELECT
+      run_id,
+      instance_id,
+      straggler_rank AS rank,
+      sum(wait_ns)::BIGINT AS caused_ns,
+      max(whole_wait_ns) FILTER (wait_ns > 0) AS longest_ns
     FROM wait
     GROUP BY run_id, instance_id, straggler_rank
     HAVING sum(wait_ns) > 0
@@ -158,8 +167,10 @@ WITH
       any_value(wait.steps) AS steps,
       any_value(wait.analyzed_ns) AS analyzed_ns,
       arg_max(wait.event_id, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS event_id,
-      arg_max(wait.start_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS from_ns,
-      arg_max(wait.start_ns + wait.dur_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS to_ns
+      arg_max(wait.step, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS step,
+      -- All leave together, so the waits end when the last rank arrives, on any clock.
+      arg_max(wait.start_ns + wait.whole_wait_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS to_ns,
+      to_ns - arg_max(instance.longest_ns, (instance.caused_ns, -wait.start_ns)) AS from_ns
     FROM wait
     LEFT JOIN instance USING (run_id, rank, instance_id)
     GROUP BY wait.run_id, wait.rank
@@ -186,6 +197,7 @@ WITH
       coalesce(caused.steps, own.steps) AS steps,
       coalesce(counted.count, 0) AS count,
       own.event_id,
+      own.step,
       own.from_ns,
       own.to_ns,
       coalesce(caused.analyzed_ns, own.analyzed_ns) AS analyzed_ns,
@@ -268,5 +280,6 @@ SELECT
   event_id,
   from_ns,
   to_ns,
+  step,
   cause AS culprit
 FROM per_rank

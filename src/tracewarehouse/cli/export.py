@@ -41,7 +41,10 @@ def export() -> None:
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.option("--rank", "ranks", type=RANKS, help="Select a rank; 0,2 or 0-3 merges several, clocks aligned.")
 @click.option(
-    "--from", "start", metavar="TIME", help="Start: 1.2s or 350ms since the first event, or a ts_ns."
+    "--from",
+    "start",
+    metavar="TIME",
+    help="Start: 1.2s or 350ms since the first event of the run, or a ts_ns.",
 )
 @click.option("--to", "end", metavar="TIME", help="End, written as for --from.")
 @click.option("--step", type=int, metavar="N", help="Export one step, on the host and on the GPU.")

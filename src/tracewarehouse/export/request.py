@@ -83,7 +83,7 @@ def clock_notices(clocks: Mapping[int, Clock]) -> list[str]:
     return notices
 
 
-_MOMENT = "in ns as in the tables, or with a unit since the first event: 1.2s, 350ms, 20us"
+_MOMENT = "in ns as in the tables, or with a unit since the first event of the run: 1.2s, 350ms, 20us"
 _FROM = Param("from", "BIGINT", None, _MOMENT, unit="ns")
 _TO = Param("to", "BIGINT", None, _MOMENT, unit="ns")
 _MARGIN = Param("margin", "BIGINT", None, "extra time on both sides", unit="ns", min=0)
@@ -91,7 +91,7 @@ _AROUND_NS = 1_000_000
 
 
 class Moment(Struct, frozen=True):
-    """A time: as in the tables, or since the first event."""
+    """A time: as in the tables, or since the first event of the run."""
 
     ns: int
     since_start: bool
@@ -113,6 +113,11 @@ class ExportRequest(Struct, frozen=True):
     def has_time_range(self) -> bool:
         """Whether only a time range is exported."""
         return any(each is not None for each in (self.start, self.end, self.step, self.around))
+
+    @property
+    def is_since_start(self) -> bool:
+        """Whether a time counts from the first event of the run."""
+        return any(each is not None and each.since_start for each in (self.start, self.end))
 
     def draws_findings(self, ranks: int) -> bool:
         """Whether findings are drawn in an export of this number of ranks."""
@@ -255,6 +260,7 @@ WHERE step = $step
 def time_ranges(
     store: Versions,
     catalog: Catalog,
+    run: SelectedRun,
     selected: SelectedRun,
     request: ExportRequest,
     ranks: RankRows,
@@ -263,7 +269,7 @@ def time_ranges(
 ) -> dict[int, TimeRange]:
     """The time range of each rank. Raises ParamError if no rank has events in it.
 
-    Requested times are those of the clock that ranks are aligned to.
+    Requested times are those of the clock that ranks are aligned to; `run` has all ranks.
     """
     if request.step is not None:
         ranges = _step_ranges(store, catalog, selected, request.step)
@@ -271,7 +277,8 @@ def time_ranges(
         rank, occurrence = worst_occurrence(request.around, findings, selected.run)
         ranges = _on_each_clock(occurrence, clocks, clocks[rank])
     else:
-        ranges = _on_each_clock(_requested_range(request, ranks, clocks), clocks, Clock())
+        first = _first_event(store, catalog, run, clocks) if request.is_since_start else None
+        ranges = _on_each_clock(_requested_range(request, ranks, clocks, first), clocks, Clock())
     margin_ns = request.margin_ns
     widened = {rank: (start - margin_ns, end + margin_ns) for rank, (start, end) in ranges.items()}
     _check_not_empty(widened, ranks, selected.run)
@@ -294,13 +301,29 @@ def _step_ranges(store: Versions, catalog: Catalog, selected: SelectedRun, step:
     return ranges
 
 
-def _requested_range(request: ExportRequest, ranks: RankRows, clocks: Mapping[int, Clock]) -> TimeRange:
+def _first_event(
+    store: Versions, catalog: Catalog, run: SelectedRun, clocks: Mapping[int, Clock]
+) -> int | None:
+    """The first event of the run by the clock of the exported ranks; None if its clocks differ."""
+    by_rank = rank_clocks(store, catalog, run, run.ranks)
+    if len({clock.reference_rank for clock in by_rank.values()}) > 1:
+        return None
+    rank, clock = next(iter(clocks.items()))
+    starts = ((each.rank, each.facts.get("start_ns")) for each in run.by_rank)
+    firsts = [start - by_rank[other].offset_ns for other, start in starts if isinstance(start, int)]
+    return min(firsts) + by_rank[rank].offset_ns - clock.offset_ns if firsts else None
+
+
+def _requested_range(
+    request: ExportRequest, ranks: RankRows, clocks: Mapping[int, Clock], first_of_run: int | None
+) -> TimeRange:
     timed = _with_times(ranks)
     if not timed:
         raise ParamError("no event has a time", "export the entire trace")
     first = min(row["start_ns"] - clocks[rank].offset_ns for rank, row in timed.items())
     last = max(row["end_ns"] - clocks[rank].offset_ns for rank, row in timed.items()) + 1
-    start, end = _resolve(request.start, first, first), _resolve(request.end, first, last)
+    zero = first if first_of_run is None else first_of_run
+    start, end = _resolve(request.start, zero, first), _resolve(request.end, zero, last)
     if start >= end:
         raise ParamError("the time range is empty", f"the trace is {(last - first) / 1e6:g} ms long")
     return start, end

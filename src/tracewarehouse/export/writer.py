@@ -459,7 +459,7 @@ def _clip(
     by_rank = rank_clocks(store, catalog, run, selected.ranks)
     ranges: dict[int, TimeRange] = {}
     if request.has_time_range:
-        ranges = time_ranges(store, catalog, selected, request, ranks, by_rank, findings)
+        ranges = time_ranges(store, catalog, run, selected, request, ranks, by_rank, findings)
     outputs, not_drawn = [], defaultdict[str, list[int]](list)
     for rank, layout in _layouts(ranks, by_rank, ranges).items():
         of_rank = replace(selected, ranks=(rank,))
