@@ -450,8 +450,8 @@ class Analyses(Generic[T_co]):
         compute_major: int = 7,
     ) -> T_co:
         """Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."""
-    def timeline(self, *, only_step: int | None = None) -> T_co:
-        """The slices of each stream and of each launching thread, of one step or of the recording: the data
+    def timeline(self, *, only_steps: str | None = None) -> T_co:
+        """The slices of each stream and of each launching thread, of some steps or of the recording: the data
         for a timeline."""
     def unbalanced_experts(
         self,

@@ -2,13 +2,13 @@
 -- kind     = "analysis"
 -- name     = "timeline"
 -- version  = 1
--- summary  = "The slices of each stream and of each launching thread, of one step or of the recording: the data for a timeline."
+-- summary  = "The slices of each stream and of each launching thread, of some steps or of the recording: the data for a timeline."
 -- requires = ["kernels@1", "runtime@1", "events@1", "steps@1", "data_loading_rules@1"]
 -- grain    = ["run_id", "rank", "lane", "track", "position"]
 -- order    = ["run_id", "rank", "lane", "track", "position"]
 --
 -- [params]
--- only_step = { type = "BIGINT", doc = "Only slices that overlap the period of this step on their rank; without it, the entire recording." }
+-- only_steps = { type = "VARCHAR", doc = "Only slices that overlap the periods of these steps on their rank, such as 3,7; without it, the entire recording." }
 --
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
@@ -30,7 +30,7 @@ WITH
   span AS (
     SELECT run_id, rank, period_start_ns AS from_ns, period_start_ns + period_ns AS to_ns
     FROM steps
-    WHERE step = $only_step
+    WHERE list_contains(string_split($only_steps, ','), step::VARCHAR)
   ),
   launching AS (
     SELECT run_id, rank, pid, tid
@@ -126,7 +126,13 @@ SELECT
   operator.name AS op_name,
   slice.event_id
 FROM slice
-LEFT JOIN span USING (run_id, rank)
 LEFT JOIN events AS operator
   ON operator.run_id = slice.run_id AND operator.rank = slice.rank AND operator.event_id = slice.op_id
-WHERE $only_step IS NULL OR (slice.start_ns < span.to_ns AND slice.start_ns + slice.dur_ns > span.from_ns)
+WHERE $only_steps IS NULL OR EXISTS (
+  SELECT 1
+  FROM span
+  WHERE span.run_id = slice.run_id
+    AND span.rank = slice.rank
+    AND slice.start_ns < span.to_ns
+    AND slice.start_ns + slice.dur_ns > span.from_ns
+)

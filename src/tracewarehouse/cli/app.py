@@ -46,6 +46,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "derive": "derive:derive",
         "gate": "diff:gate",
         "acknowledge": "history:acknowledge",
+        "open": "export:open_",
         "export": "export:export",
     },
     "Ranks and files": {

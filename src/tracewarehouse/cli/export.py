@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import webbrowser
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from socketserver import TCPServer
+from tempfile import TemporaryFile
+from time import monotonic
+from typing import IO, Any
 
 import click
 from msgspec.structs import asdict
@@ -116,6 +123,97 @@ def _check_destination(output: Path, sources: set[str | None]) -> None:
             f"{output.parent} contains {sources_there[0]}, a source trace of this run",
             "choose another folder",
         )
+
+
+@command(
+    "tw open fp8-on --around input_bound",
+    "tw open fp8-on --rank 0-3 --step 12",
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.option("--around", metavar="FINDING", help="Only around the worst occurrence of a finding.")
+@click.option("--step", type=int, metavar="N", help="Only one step.")
+@click.option(
+    "--rank", "ranks", type=RANKS, help="These ranks. [default: all of up to 8, else that of the finding]"
+)
+@output_options
+def open_(
+    session: Session, /, run: str, ranks: tuple[int, ...] | None, around: str | None, step: int | None
+) -> None:
+    """Open a run in Perfetto, in your browser.
+
+    The browser loads ui.perfetto.dev, which fetches the trace from this machine once and uploads nothing. The
+    command ends after the download or after 60 s.
+
+    \fThe trace is that of tw export trace, served at 127.0.0.1:9001, from where Perfetto accepts it. On
+    another machine, forward the port (ssh -L 9001:127.0.0.1:9001) and open the address that is printed.
+    """
+    with _PerfettoServer() as server, TemporaryFile() as file:
+        warehouse = session.open()
+        stored = warehouse.selection.one_run(run).selected()[0].ranks
+        chosen = ranks or (stored if len(stored) <= _MOST_RANKS else None)
+        exported = warehouse.export_trace(run, chosen, around=around, step=step)
+        for chunk in exported:
+            file.write(chunk.encode())
+        for notice in exported.notices:
+            session.out.notice(notice)
+        server.content, server.name = file, re.sub(r"[^\w.-]", "_", f"{run}-{around or 'trace'}.json")
+        address = f"{_PERFETTO}/#!/?url=http://127.0.0.1:{_PORT}/{server.name}"
+        session.out.notice(f"opening {address}")
+        webbrowser.open(address)
+        server.serve_once()
+    session.out.print_text(f"Perfetto has loaded {server.name}", [{"url": address}])
+
+
+_PERFETTO, _PORT, _WAIT_S = "https://ui.perfetto.dev", 9001, 60
+_MOST_RANKS = 8
+
+
+class _PerfettoServer(TCPServer):
+    """Serves one file to Perfetto, on the port of this machine that its page may read."""
+
+    allow_reuse_address = True
+    name: str
+    content: IO[bytes]
+    is_done = False
+
+    def __init__(self) -> None:
+        try:
+            super().__init__(("127.0.0.1", _PORT), _OneFile)
+        except OSError as error:
+            raise TwError(
+                f"port {_PORT}, the only one that Perfetto reads, cannot be used: {error.strerror}",
+                "end the other tw open or trace_processor, or open a file made by tw export trace",
+            ) from error
+
+    def serve_once(self) -> None:
+        """Answers until the file was read. Raises TwError if nothing reads it in time."""
+        end = monotonic() + _WAIT_S
+        while not self.is_done and (left := end - monotonic()) > 0:
+            self.timeout = left
+            self.handle_request()
+        if not self.is_done:
+            raise TwError(f"nothing loaded the trace in {_WAIT_S} s", "open the address above in a browser")
+
+
+class _OneFile(BaseHTTPRequestHandler):
+    server: _PerfettoServer
+    timeout = 10
+
+    def do_GET(self) -> None:
+        """Sends the file."""
+        if self.path != f"/{self.server.name}":
+            return self.send_error(404)
+        content = self.server.content
+        self.send_response(200)
+        self.send_header("Access-Control-Allow-Origin", _PERFETTO)
+        self.send_header("Content-Length", str(content.tell()))
+        self.end_headers()
+        content.seek(0)
+        shutil.copyfileobj(content, self.wfile)
+        self.server.is_done = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Prints nothing."""
 
 
 @command(

@@ -255,6 +255,7 @@ def _option(param: Param) -> click.Option:
     metavar="METRIC",
     help="With --runs: a column for this metric, as in tw history.",
 )
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @verify_option
 @strict_runs_option
 @rank_option
@@ -266,11 +267,12 @@ def report(
     head_run: str | None,
     many: tuple[str, ...],
     metrics: tuple[str, ...],
+    opens: bool,
 ) -> None:
     """Write a self-contained HTML report for a run or for traces.
 
     With HEAD, the report compares RUN with HEAD; with --runs, it has a row per run. The page makes no
-    network requests.
+    network requests unless you click.
 
     \fIt is written to RUN.html,
     RUN-HEAD.html or runs.html, or to the file given by -o; `-o -` writes to stdout.
@@ -283,6 +285,8 @@ def report(
         raise click.UsageError("Give a RUN or --runs, not both.")
     if metrics and not many:
         raise click.UsageError("--metric is for a page on many runs: add --runs.")
+    if opens and str(session.output) == "-":
+        raise click.UsageError("--open opens a file: give another -o.")
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
     given = [each for each in (run, head_run) if each is not None]
@@ -300,3 +304,7 @@ def report(
     page = replace(page.linked(path.parent), place=session.place)
     out = replace(session.out, output=None if str(path) == "-" else path)
     out.print_stream(page.html(), {"sections": len(page.sections)})
+    if opens:
+        import webbrowser
+
+        webbrowser.open(path.absolute().as_uri())

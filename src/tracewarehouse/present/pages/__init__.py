@@ -1,4 +1,4 @@
-"""HTML pages from Jinja2 templates: one look, all text escaped, no network requests.
+"""HTML pages from Jinja2 templates: one look, all text escaped, no network requests without a click.
 
 `base.html` is the frame of every page, `macros.html` its building blocks. A page is one file that
 contains its styles and script; its content security policy forbids loading anything else.

@@ -88,6 +88,12 @@ class ReportData:
             self._rows[sql] = [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
         return self._rows[sql]
 
+    def keep(self, name: str, sql: str) -> None:
+        """Computes a SELECT once, under a name for further ones."""
+        from tracewarehouse.duck.engine import relation
+
+        self._con.register(name, relation(self._con, sql).to_arrow_table())
+
     def row(self, sql: str, *names: str) -> Row:
         """The only row of such a SELECT."""
         (row,) = self.rows(sql, *names)

@@ -204,6 +204,7 @@ class Finding(Struct, frozen=True):
     saving: str
     advice: str
     commands: tuple[Command, ...]
+    jump: str = ""  # the key of its place on the timeline
 
 
 class TimelineView(Struct, frozen=True):
@@ -320,6 +321,7 @@ class Verdict(Struct, frozen=True):
     others: tuple[tuple[str, str], ...] = ()
     rest: str = ""
     word: str = ""  # printed instead of the severity
+    jump: str = ""  # the key of the first finding's place on the timeline
 
 
 class Page(Struct, frozen=True):

@@ -82,6 +82,7 @@ def run_verdict(data: ReportData, findings: Result) -> Verdict:
         commands=tuple(finding_commands(data.run, worst)),
         others=tuple((each[0]["severity"], _short(each, data.ranks)) for each in others[:_MAX_OTHERS]),
         rest=f"{len(others) - _MAX_OTHERS} more" if len(others) > _MAX_OTHERS else "",
+        jump=max(map(jump, first)),
     )
 
 
@@ -138,15 +139,18 @@ def _confidence(row: Row) -> str:
 
 
 def finding_commands(run: str, row: Row) -> Iterator[Command]:
-    """The command that shows the evidence of a finding, and the one that cuts out its worst occurrence."""
+    """The command that shows the evidence of a finding, and the one that opens its worst occurrence."""
     name, rank = shlex.quote(run), row["rank"]
     where = f" --where {shell_quoted(row['evidence_filter'])}" if row["evidence_filter"] else ""
     one = f" --rank {rank}" if is_of_one_rank(row) else ""
     yield Command(f"tw show {row['evidence']} --run {name}{one}{where}", "the evidence")
     if row["from_ns"] is not None:
-        rule = row["rule"]
-        text = f"tw export trace {name} --rank {rank} --around {rule} -o {rule}.json.gz"
-        yield Command(text, "the worst occurrence in Perfetto")
+        yield Command(f"tw open {name} --around {row['rule']}", "the worst occurrence in Perfetto")
+
+
+def jump(row: Row) -> str:
+    """The key of a finding's place on the timeline; empty without an occurrence."""
+    return "" if row["from_ns"] is None else f"{row['rule']} {row['subject']}"
 
 
 def _short(group: Group, ranks: int) -> str:
@@ -224,14 +228,14 @@ def summary(groups: Sequence[Group], findings: Result) -> str:
     return text + (" Savings overlap and cannot be summed." if len(groups) > 1 else "")
 
 
-_MAX_FINDINGS = 10
+MAX_FINDINGS = 10
 _DOCS = {"rank": "The rank.", "rule": "The finding rule; see `tw describe RULE`."}
 
 
 def findings_section(data: ReportData, result: Result) -> Section:
     """The section; `result` holds the rows of `tw check`."""
     groups = finding_groups(result.rows())
-    findings = tuple(_finding(data, group) for group in groups[:_MAX_FINDINGS])
+    findings = tuple(_finding(data, group) for group in groups[:MAX_FINDINGS])
     tables = (_table(data, result),) if groups else ()
     return Section("findings", "Findings", summary(groups, result), (), tables, findings)
 
@@ -247,6 +251,7 @@ def _finding(data: ReportData, group: Group) -> Finding:
         saving=saving(worst),
         advice=worst["advice"],
         commands=tuple(finding_commands(data.run, worst)),
+        jump=max(map(jump, group)),
     )
 
 

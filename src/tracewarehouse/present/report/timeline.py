@@ -10,43 +10,51 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse.display_names import category_name
-from tracewarehouse.exact_text import one_line
+from tracewarehouse.exact_text import one_line, rank_list
 from tracewarehouse.present.report.data import ReportData, Row, breakdown, report_data
 from tracewarehouse.present.report.document import FlameView, Section, TimelineView, duration
-from tracewarehouse.present.report.findings import finding_groups
+from tracewarehouse.present.report.findings import MAX_FINDINGS, Group, finding_groups, jump
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 
-MAX_SLICES = 60_000  # of the step; more are combined into bins
-_MAX_OVERVIEW = 15_000  # of the recording outside the step
+MAX_SLICES = 20_000  # of the drawn steps; more are combined into bins
+_MAX_OVERVIEW = 5_000  # of the recording outside of them
 _MAX_RANKS = 64
 _MAX_DETAILED_RANKS = 8  # with streams and threads, if the run has more than _MAX_DETAILED_RANKS ranks
 _LONGEST = 3  # of each category and track are never combined
+# Bins are this much wider in steps with a finding, and in steps beside them, than at the finding itself.
+_OF_STEP, _OF_NEIGHBOR = 16, 64
 
-# Slices shorter than a bin are combined per track, category and bin, with their exact total.
-_BINNED = """
-WITH marked AS (
-  SELECT *, dur_ns >= {bin_ns} OR coalesce(event_id IN ({named}), FALSE) OR row_number() OVER (
-    PARTITION BY rank, lane, track, category ORDER BY dur_ns DESC, start_ns
+# With the factor of the time at which a slice begins, and whether it is never combined.
+_WEIGHED = """
+SELECT slices.*, coalesce(factor, {default}) AS factor,
+  coalesce(event_id IN ({named}), FALSE) OR row_number() OVER (
+    PARTITION BY slices.rank, lane, track, category ORDER BY dur_ns DESC, start_ns
   ) <= {longest} AS is_whole
-  FROM ({slices})
-)
-SELECT rank, lane, track, category, start_ns, dur_ns, dur_ns AS total_ns, 1 AS count, name, op_name, waits_for
-FROM marked WHERE is_whole
+FROM ({slices}) AS slices
+ASOF LEFT JOIN (VALUES {factors}) AS factors (rank, from_ns, factor)
+  ON factors.rank = slices.rank AND factors.from_ns <= slices.start_ns
+"""
+# Slices shorter than a bin are combined per track, category, step and bin, with their exact total.
+_BINNED = """
+SELECT rank, lane, track, category, step, start_ns, dur_ns, dur_ns AS total_ns, 1 AS count,
+  name, op_name, waits_for
+FROM {slices} WHERE is_whole OR dur_ns >= {bin_ns} * factor
 UNION ALL
-SELECT rank, lane, track, category, min(start_ns), max(start_ns + dur_ns) - min(start_ns),
+SELECT rank, lane, track, category, step, min(start_ns), max(start_ns + dur_ns) - min(start_ns),
   sum(dur_ns)::BIGINT, count(*), NULL, NULL, NULL
-FROM marked WHERE NOT is_whole
-GROUP BY rank, lane, track, category, start_ns // {width_ns}
+FROM {slices} WHERE NOT (is_whole OR dur_ns >= {bin_ns} * factor)
+GROUP BY rank, lane, track, category, step, start_ns // greatest({bin_ns} * factor, 1)
 ORDER BY rank, lane, track, start_ns, dur_ns DESC, category
 """
 _MEDIAN_STEP = """
@@ -55,95 +63,178 @@ SELECT step FROM each ORDER BY abs(ns - (SELECT median(ns) FROM each)), step LIM
 """
 
 
-class Timeline(Struct, frozen=True):
-    """Slices of ranks by lane and track, by a common clock that starts at `origin_ns`.
+class Mark(Struct, frozen=True):
+    """The worst occurrence of a finding on its rank; `key` is that of the finding's link."""
 
-    `marks` are worst occurrences of findings: `rank`, `from` and `to` since the origin, and `rule`.
-    `start_ns` and `end_ns` are the initial view. Within it, slices shorter than `bin_ns` are combined, in the
-    rest of the recording those shorter than `overview_bin_ns`; 0 if none are.
+    key: str
+    rank: int
+    start_ns: int
+    end_ns: int
+
+
+class Timeline(Struct, frozen=True):
+    """Slices of ranks by lane and track, by a common clock; `zero_ns` is the first event of the run.
+
+    `start_ns` and `end_ns` are the initial view, that of `step`. `steps` are drawn with names, streams and
+    threads. `spans` are times with the duration below which slices are combined in them, in the rest of the
+    recording those shorter than `overview_bin_ns`; 0 if none are.
     """
 
     run: str
     step: int | None
-    origin_ns: int
+    steps: tuple[int, ...]
+    zero_ns: int
     start_ns: int
     end_ns: int
-    bin_ns: int
+    spans: Sequence[tuple[int, int, int]]
     overview_bin_ns: int
     rows: Sequence[Row]
-    firsts: Mapping[int, int]  # the first event of each rank
     ranks: tuple[int, ...]
     detailed: tuple[int, ...]  # the ranks with streams and threads
-    marks: Sequence[Mapping[str, object]]
+    marks: Sequence[Mark]
     median_rank: int | None
     note: str = ""
 
 
-def timeline(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> Timeline | None:
-    """The timeline of the step with the worst finding, else of the median step, else of the recording.
+class Period(Struct, frozen=True):
+    """A step of a rank, by the common clock."""
 
-    `findings` are the rows of `tw check`, the worst first. None if there is nothing to draw.
+    rank: int
+    step: int
+    start_ns: int
+    end_ns: int
+
+
+class Span(Struct, frozen=True):
+    """A time on a rank, by the common clock, and how much wider bins are in it than at a finding."""
+
+    rank: int
+    start_ns: int
+    end_ns: int
+    factor: int
+
+
+def timeline(data: ReportData, groups: Sequence[Group]) -> Timeline | None:
+    """The timeline of the steps of the worst occurrences, and of those beside them.
+
+    Without findings it is that of the median step, without complete steps of the recording. `groups` are
+    findings, the worst first. None if there is nothing to draw.
     """
-    offsets, note = _offsets(data)
-    step = _step(data, findings)
-    data.result_as("step_slices", "timeline", **({} if step is None else {"only_step": step}))
-    ranks = _ranks(data, findings)
+    offsets, zero_ns, note = _clocks(data)
+    marks = list(_marks(groups, offsets))
+    periods = _periods(data, offsets)
+    found, steps = _steps(data, marks, periods)
+    data.result_as("drawn", "timeline", **({"only_steps": ",".join(map(str, steps))} if steps else {}))
+    worst = [row for group in groups for row in group]
+    ranks = _ranks(data, worst)
+    detailed = ranks if len(ranks) <= _MAX_DETAILED_RANKS else _focus(data, ranks, worst)
     if not ranks:
         return None
-    detailed = ranks if len(ranks) <= _MAX_DETAILED_RANKS else _focus(data, ranks, findings)
-    inside, outside = _slices(data, step, ranks, detailed, offsets)
-    named = ", ".join(str(row["event_id"]) for row in findings if row["event_id"] is not None) or "-1"
-    rows, bin_ns = _within(data, inside, MAX_SLICES, named)
-    around, overview_bin_ns = _within(data, outside, _MAX_OVERVIEW, "-1") if outside else ([], 0)
+    spans = list(_spans(marks, periods, found, steps, ranks))
+    inside, outside = _slices(data, steps, ranks, detailed, offsets)
+    named = [row["event_id"] for row in worst if row["event_id"] is not None]
+    rows, bin_ns = _within(data, "inside_steps", inside, MAX_SLICES, spans, named)
+    around, overview_bin_ns = _within(data, "outside_steps", outside, _MAX_OVERVIEW) if outside else ([], 0)
     if not rows:
         return None
-    start_ns, end_ns = _view(data, step, rows, offsets)
-    origin_ns = min(row["start_ns"] for row in (*rows, *around))
-    marks = [
-        {
-            "rank": row["rank"],
-            "from": row["from_ns"] - offset - origin_ns,
-            "to": row["to_ns"] - offset - origin_ns,
-            "rule": row["rule"],
-        }
-        for row in findings
-        if row["from_ns"] is not None and (offset := offsets.get(row["rank"])) is not None
-    ]
+    home = found[0] if found else None
+    start_ns, end_ns = _view(home, rows, periods)
+    drawn = spans if steps else [*spans, Span(ranks[0], *_extent(rows), _OF_STEP)]
     return Timeline(
-        data.run,
-        step,
-        origin_ns,
-        start_ns,
-        end_ns,
-        bin_ns,
-        overview_bin_ns,
-        (*rows, *around),
-        {rank: start - offsets.get(rank, 0) for rank, start in _starts(data).items()},
-        ranks,
-        detailed,
-        marks[:_MAX_RANKS],
-        _median_rank(data, ranks),
-        note + _left_out(data, ranks, detailed),
+        run=data.run,
+        step=home,
+        steps=steps,
+        zero_ns=zero_ns,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        spans=[*dict.fromkeys((each.start_ns, each.end_ns, bin_ns * each.factor) for each in drawn)],
+        overview_bin_ns=overview_bin_ns,
+        rows=(*rows, *around),
+        ranks=ranks,
+        detailed=detailed,
+        marks=marks,
+        median_rank=_median_rank(data, ranks),
+        note=note + _left_out(data, ranks, detailed),
     )
 
 
-def _offsets(data: ReportData) -> tuple[dict[int, int], str]:
-    """The clock offset of each rank; those that cannot be compared are aligned at their first slice."""
-    ranks = ", ".join(map(str, data.selected.ranks))
-    rows = data.side.query(
-        f"SELECT rank, offset_ns, reference_rank FROM clock_offsets WHERE rank IN ({ranks})"
-    ).rows()
+def _steps(
+    data: ReportData, marks: Sequence[Mark], periods: Sequence[Period]
+) -> tuple[list[int], tuple[int, ...]]:
+    """The steps with a mark, else the median one; and these with the steps beside them."""
+    found = list(dict.fromkeys(step for mark in marks for step in _steps_of(mark, periods)))
+    median = median_step(data) if periods and not found else None
+    found += [] if median is None else [median]
+    beside = {step + by for step in found for by in (-1, 0, 1)}
+    return found, tuple(sorted(beside & {each.step for each in periods}))
+
+
+def _spans(
+    marks: Sequence[Mark],
+    periods: Sequence[Period],
+    found: Sequence[int],
+    steps: Sequence[int],
+    ranks: Sequence[int],
+) -> Iterator[Span]:
+    """The periods of drawn steps, and the times of marks with half of their length on each side."""
+    for each in periods:
+        if each.step in steps:
+            factor = _OF_STEP if each.step in found else _OF_NEIGHBOR
+            yield Span(each.rank, each.start_ns, each.end_ns, factor)
+    for mark in marks:
+        half = (mark.end_ns - mark.start_ns) // 2 + 1
+        for rank in ranks:
+            yield Span(rank, mark.start_ns - half, mark.end_ns + half, 1)
+
+
+def _clocks(data: ReportData) -> tuple[dict[int, int], int, str]:
+    """The clock offset of each rank, and the first event; ranks without a common clock begin at theirs.
+
+    They are those of the entire run, also if only some of its ranks are selected.
+    """
+    whole = replace(data.selected, ranks=data.selected.version.ranks)
+    rows = data.side.over([whole]).query("SELECT rank, offset_ns, reference_rank FROM clock_offsets").rows()
+    starts = {
+        each.rank: start for each in whole.by_rank if isinstance(start := each.facts.get("start_ns"), int)
+    }
     if len({row["reference_rank"] for row in rows}) <= 1:
-        return {row["rank"]: row["offset_ns"] for row in rows}, ""
-    starts = _starts(data)
-    offsets = {rank: starts.get(rank, data.start_ns) - data.start_ns for rank in data.selected.ranks}
-    return offsets, "The clocks of these ranks cannot be compared; each rank begins at its first event. "
+        offsets = {row["rank"]: row["offset_ns"] for row in rows}
+        first = min((start - offsets.get(rank, 0) for rank, start in starts.items()), default=data.start_ns)
+        return offsets, first, ""
+    offsets = {rank: starts.get(rank, data.start_ns) - data.start_ns for rank in whole.ranks}
+    note = "The clocks of these ranks cannot be compared; each rank begins at its first event. "
+    return offsets, data.start_ns, note
 
 
-def _starts(data: ReportData) -> dict[int, int]:
-    """The first timestamp of each rank that has one."""
-    starts = ((each.rank, each.facts.get("start_ns")) for each in data.selected.by_rank)
-    return {rank: start for rank, start in starts if isinstance(start, int)}
+def _marks(groups: Sequence[Group], offsets: Mapping[int, int]) -> Iterator[Mark]:
+    """The worst occurrence of each finding on the page that has one."""
+    for group in groups[:MAX_FINDINGS]:
+        timed = (row for row in group if row["from_ns"] is not None and row["rank"] in offsets)
+        for row in islice(timed, 1):
+            start, end = (row[name] - offsets[row["rank"]] for name in ("from_ns", "to_ns"))
+            yield Mark(jump(row), row["rank"], start, end)
+
+
+def _periods(data: ReportData, offsets: Mapping[int, int]) -> list[Period]:
+    """The steps of all ranks; none without complete ones."""
+    if not data.has_rows("step_summary") or median_step(data) is None:
+        return []
+    rows = data.side.query("SELECT rank, step, period_start_ns, period_ns FROM steps").rows()
+    starts = (row["period_start_ns"] - offsets.get(row["rank"], 0) for row in rows)
+    return [
+        Period(row["rank"], row["step"], start, start + row["period_ns"])
+        for row, start in zip(rows, starts, strict=True)
+    ]
+
+
+def _steps_of(mark: Mark, periods: Iterable[Period]) -> list[int]:
+    """The first and the last step that a mark overlaps."""
+    steps = sorted(
+        each.step
+        for each in periods
+        if each.rank == mark.rank and each.start_ns <= mark.end_ns and each.end_ns > mark.start_ns
+    )
+    return [steps[0], steps[-1]] if steps else []
 
 
 def median_step(data: ReportData) -> int | None:
@@ -154,20 +245,10 @@ def median_step(data: ReportData) -> int | None:
     return int(rows[0]["step"]) if rows else None
 
 
-def _step(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> int | None:
-    """The step of the worst finding if it is known, else the median step; None without complete steps."""
-    if not data.has_rows("step_summary"):
-        return None
-    complete = {row["step"] for row in data.rows("SELECT step FROM step_summary WHERE NOT partial")}
-    if findings and findings[0].get("step") in complete:
-        return int(findings[0]["step"])
-    return median_step(data)
-
-
 def _ranks(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     """The drawn ranks: all of them, or those with findings and an even choice of the others."""
     rows = data.rows(
-        "SELECT DISTINCT rank FROM (SELECT rank FROM step_slices UNION ALL SELECT rank FROM gpu_timeline)"
+        "SELECT DISTINCT rank FROM (SELECT rank FROM drawn UNION ALL SELECT rank FROM gpu_timeline)"
         " ORDER BY rank",
         "gpu_timeline",
     )
@@ -204,73 +285,95 @@ def _median_rank(data: ReportData, ranks: Sequence[int]) -> int | None:
 
 def _slices(
     data: ReportData,
-    step: int | None,
+    steps: Sequence[int],
     ranks: Sequence[int],
     detailed: Sequence[int],
     offsets: Mapping[int, int],
 ) -> tuple[str, str]:
-    """The SELECTs of the slices of the step, and of the GPU time in the rest of the recording."""
+    """The SELECTs of the slices of the steps, and of the GPU time in the rest of the recording."""
     shift = " ".join(f"WHEN {rank} THEN {offset}" for rank, offset in offsets.items() if offset)
     offset = f"(CASE rank {shift} ELSE 0 END)" if shift else "0"
     listed, with_detail = (", ".join(map(str, each)) for each in (ranks, detailed))
-    # Names of the segments of the GPU lane, from the activities of the step.
+    # Names of the segments of the GPU lane, from the activities of the steps.
     segments = f"""
     SELECT rank, 'gpu' AS lane, 'all' AS track, category, gpu_timeline.start_ns - {offset} AS start_ns,
-      segment_ns AS dur_ns, gpu_timeline.event_id, named.name, named.op_name, waits_for
+      segment_ns AS dur_ns, gpu_timeline.event_id, named.name, named.op_name, waits_for, gpu_timeline.step
     FROM gpu_timeline
-    LEFT JOIN (SELECT rank, event_id, name, op_name FROM step_slices WHERE lane = 'stream') AS named
+    LEFT JOIN (SELECT rank, event_id, name, op_name FROM drawn WHERE lane = 'stream') AS named
       USING (rank, event_id)
     WHERE rank IN ({listed})
     """
     tracks = f"""
     SELECT rank, lane, track, category, start_ns - {offset} AS start_ns, dur_ns, event_id, name, op_name,
-      NULL::INTEGER AS waits_for
-    FROM step_slices WHERE rank IN ({with_detail})
+      NULL::INTEGER AS waits_for, NULL::BIGINT AS step
+    FROM drawn WHERE rank IN ({with_detail})
     """
-    if step is None:
+    if not steps:
         return f"{segments} UNION ALL {tracks}", ""
-    inside = f"{segments} AND step = {step} UNION ALL {tracks}"
+    is_drawn = f"coalesce(step IN ({', '.join(map(str, steps))}), FALSE)"
+    inside = f"{segments} AND {is_drawn} UNION ALL {tracks}"
     rest = segments.replace("'gpu' AS lane", "'rest' AS lane")
-    return inside, f"{rest} AND step IS DISTINCT FROM {step} AND category <> 'idle_outside'"
+    return inside, f"{rest} AND NOT {is_drawn} AND category <> 'idle_outside'"
 
 
-def _within(data: ReportData, slices: str, limit: int, named: str) -> tuple[list[Row], int]:
-    """The slices, combined into bins if there are more than `limit`; the bin width, 0 without bins."""
+def _within(
+    data: ReportData,
+    name: str,
+    slices: str,
+    limit: int,
+    spans: Sequence[Span] = (),
+    named: Sequence[int] = (),
+) -> tuple[list[Row], int]:
+    """The slices, combined into bins if there are more than `limit`; the smallest bin, 0 without bins."""
+    factors = [*_factors(spans)] or [(-1, 0, 1)]
+    weighed = _WEIGHED.format(
+        slices=slices,
+        default=_OF_STEP,
+        named=", ".join(map(str, named)) or "-1",
+        longest=_LONGEST,
+        factors=", ".join(map(str, factors)),
+    )
+    data.keep(name, weighed)
 
-    def binned(bin_ns: int) -> str:
-        width = bin_ns or 1
-        return _BINNED.format(slices=slices, bin_ns=bin_ns, width_ns=width, named=named, longest=_LONGEST)
+    def is_small(bin_ns: int) -> bool:
+        select = _BINNED.format(slices=name, bin_ns=bin_ns)
+        return int(data.row(f"SELECT count(*) AS count FROM ({select})")["count"]) <= limit
 
-    def count(select: str) -> int:
-        return int(data.row(f"SELECT count(*) AS count FROM ({select})")["count"])
-
-    bin_ns = 0
-    if count(slices) > limit:
-        bin_ns = next((width for width in _WIDTHS_NS if count(binned(width)) <= limit), _WIDTHS_NS[-1])
-    return data.rows(binned(bin_ns)), bin_ns
+    at = 0 if is_small(0) else bisect_left(_WIDTHS_NS, True, 1, len(_WIDTHS_NS) - 1, key=is_small)
+    return data.rows(_BINNED.format(slices=name, bin_ns=_WIDTHS_NS[at])), _WIDTHS_NS[at]
 
 
-_WIDTHS_NS = [digit * 10**power for power in range(3, 11) for digit in (1, 2, 5)]
+_WIDTHS_NS = [0, *(digit * 10**power for power in range(1, 11) for digit in (1, 2, 5))]
 
 
-def _view(
-    data: ReportData, step: int | None, rows: Sequence[Row], offsets: Mapping[int, int]
-) -> tuple[int, int]:
+def _factors(spans: Sequence[Span]) -> Iterator[tuple[int, int, int]]:
+    """The smallest factor of the spans of a rank, as (rank, time from which it holds, factor)."""
+    by_rank: dict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        by_rank[span.rank].append(span)
+    for rank, own in by_rank.items():
+        for edge in sorted({edge for span in own for edge in (span.start_ns, span.end_ns)}):
+            covering = (span.factor for span in own if span.start_ns <= edge < span.end_ns)
+            yield rank, edge, min(covering, default=_OF_STEP)
+
+
+def _view(step: int | None, rows: Sequence[Row], periods: Sequence[Period]) -> tuple[int, int]:
     """The earliest start and the latest end of the step over ranks, or of the recording.
 
     A recording that is mostly outside of the GPU window (warm-up, loading) begins with the GPU window.
     """
     gpu = [row for row in rows if row["lane"] == "gpu" and row["category"] != "idle_outside"]
-    if step is not None and not gpu:
-        periods = data.side.query(
-            f"SELECT rank, period_start_ns, period_ns FROM steps WHERE step = {step}"
-        ).rows()
-        starts = [row["period_start_ns"] - offsets.get(row["rank"], 0) for row in periods]
-        ends = [start + row["period_ns"] for start, row in zip(starts, periods, strict=True)]
-        return min(starts), max(ends)
+    if step is not None:
+        of_step = [row for row in gpu if row["step"] == step]
+        own = [each for each in periods if each.step == step]
+        return (
+            _extent(of_step)
+            if of_step
+            else (min(each.start_ns for each in own), max(each.end_ns for each in own))
+        )
     window, entire = _extent(gpu or rows), _extent(rows)
     is_most = 2 * (window[1] - window[0]) >= entire[1] - entire[0]
-    return entire if step is None and is_most else window
+    return entire if is_most else window
 
 
 def _extent(rows: Sequence[Row]) -> tuple[int, int]:
@@ -313,6 +416,7 @@ _COLORS = {
 
 def timeline_json(drawn: Timeline) -> str:
     """The data of the timeline, safe inside a script element."""
+    origin_ns = min(drawn.zero_ns, *(row["start_ns"] for row in drawn.rows))
     # Text → its number, in order of first use.
     names: dict[str, int] = {"": 0}
     categories: dict[str, int] = {}
@@ -328,7 +432,7 @@ def timeline_json(drawn: Timeline) -> str:
             "rank": rank,
             "lane": lane,
             "name": _track_name(lane, track, prefixes[rank, lane]),
-            "slices": _packed(slices, drawn.origin_ns, names, categories),
+            "slices": _packed(slices, origin_ns, names, categories),
         }
         for (rank, lane, track), slices in groupby(
             rows, key=lambda row: (row["rank"], row["lane"], row["track"])
@@ -337,14 +441,22 @@ def timeline_json(drawn: Timeline) -> str:
     value: dict[str, Any] = {
         "run": drawn.run,
         "step": drawn.step,
-        "from": drawn.start_ns - drawn.origin_ns,
-        "to": drawn.end_ns - drawn.origin_ns,
-        "bin": drawn.bin_ns,
+        "steps": drawn.steps,
+        "zero": drawn.zero_ns - origin_ns,
+        "from": drawn.start_ns - origin_ns,
+        "to": drawn.end_ns - origin_ns,
+        "spans": [[start - origin_ns, end - origin_ns, bin_ns] for start, end, bin_ns in drawn.spans],
         "overviewBin": drawn.overview_bin_ns,
-        "first": {str(rank): ns - drawn.origin_ns for rank, ns in drawn.firsts.items()},
         "median": drawn.median_rank,
-        "detailed": drawn.detailed,
-        "marks": drawn.marks,
+        "marks": [
+            {
+                "key": each.key,
+                "rank": each.rank,
+                "from": each.start_ns - origin_ns,
+                "to": each.end_ns - origin_ns,
+            }
+            for each in drawn.marks
+        ],
         "names": [_shortened(name) for name in names],
         "categories": [
             {
@@ -520,22 +632,30 @@ def _timeline_view(data: ReportData) -> TimelineView | None:
 
 def timeline_section(data: ReportData, findings: Result) -> Iterator[Section]:
     """The section; none if there is nothing to draw."""
-    worst_first = [row for group in finding_groups(findings.rows()) for row in group]
-    drawn = timeline(data, worst_first)
+    drawn = timeline(data, finding_groups(findings.rows()))
     if drawn is None:
         return
-    what = "Recording" if drawn.step is None else f"Step {drawn.step}"
-    title = "Timeline" if drawn.step is None else f"Timeline of step {drawn.step}"
-    view = TimelineView(timeline_json(drawn), f"{what} of {data.run}", drawn.note)
+    what = _drawn(drawn)
+    title = f"Timeline of {what}" if drawn.steps else "Timeline"
+    view = TimelineView(timeline_json(drawn), f"{what[0].upper()}{what[1:]} of {data.run}", drawn.note)
     yield Section("timeline", title, _summary(data, drawn), timelines=(view,))
 
 
+def _drawn(drawn: Timeline) -> str:
+    if not drawn.steps:
+        return "the recording"
+    return f"step{'s' if len(drawn.steps) > 1 else ''} {rank_list(drawn.steps)}"
+
+
 def _summary(data: ReportData, drawn: Timeline) -> str:
-    length = duration(drawn.end_ns - drawn.start_ns)
-    what = "The recording" if drawn.step is None else f"Step {drawn.step}"
+    what = _drawn(drawn)
     lanes = "threads" if breakdown(data) is None else "GPU time, streams and launching threads"
     ranks = "" if data.ranks == 1 else f" of {len(drawn.ranks)} ranks"
-    text = f"{what}, {length}: {lanes}{ranks}."
-    if drawn.bin_ns:
-        text += f" Slices shorter than {duration(drawn.bin_ns)} are combined; their totals are exact."
+    length = duration(drawn.end_ns - drawn.start_ns)
+    first = f" The first view is step {drawn.step}, {length}." if drawn.steps else f" It takes {length}."
+    text = f"{what[0].upper()}{what[1:]}: {lanes}{ranks}.{first}"
+    if shortest := max((bin_ns for _, _, bin_ns in drawn.spans), default=0):
+        text += (
+            f" Slices shorter than {duration(shortest)} are combined where no finding is, with exact totals."
+        )
     return text

@@ -1,4 +1,4 @@
-// The timelines of a page. Times are ns since the first slice; `report/timeline_data.py` describes the data.
+// The timelines of a page. Times are ns since the first slice; `report/timeline.py` describes the data.
 (() => {
   const AXIS = 20, GAP = 2, HEIGHT = { stream: 15, thread: 33 };
   const THREAD_ROW = { annotation: 0, dataloader: 0, operator: 1 };  // of three; calls are in the last
@@ -53,9 +53,10 @@
     }
     const ranks = [...new Set(data.tracks.map(track => track.rank))];
     const tracksOf = (rank, ...lanes) => data.tracks.filter(each => each.rank === rank && lanes.includes(each.lane));
-    const mark = data.marks[0], hasGpu = data.tracks.some(track => track.lane === 'gpu');
+    let mark = data.marks[0], written = [];
+    const hasGpu = data.tracks.some(track => track.lane === 'gpu');
     const end = Math.max(...data.tracks.flatMap(track => track.slices.map(slice => slice.start + slice.dur).slice(-50)), data.to);
-    const focus = [...new Set([mark ? mark.rank : null, data.median])].filter(rank => ranks.includes(rank));
+    let focus = [...new Set([mark ? mark.rank : null, data.median])].filter(rank => ranks.includes(rank));
     let view = { from: data.from, to: data.to }, rows = [], patterns = {}, colors = [];
     let shown = innerWidth < 520 && ranks.length > 2 && focus.length ? focus : ranks;
     const open = new Set(hasGpu ? (focus.length ? focus.slice(0, 1) : ranks.slice(0, 1)) : ranks);
@@ -153,16 +154,17 @@
           draw.fillStyle = patterns[slice.category] || colors[slice.category];
           draw.fillRect(left, y, size, height);
           draw.globalAlpha = 1;
-          if (size > 48 && height > 9.9) write(slice, left, y, size, height);
+          if (size > 48 && height > 9.9) write(row.rank, slice, left, y, size, height);
           if (size > 3) { draw.fillStyle = patterns.paper; draw.fillRect(left + size - 0.5, y, 0.5, height); }
         }
       }
     }
 
-    function write(slice, left, y, width, height) {
-      const text = slice.name ? short(data.names[slice.name]) : data.categories[slice.category].name;
-      const shown = fitting(text, width - 6);
+    function write(rank, slice, left, y, width, height) {
+      const name = slice.name ? short(data.names[slice.name]) : data.categories[slice.category].name;
+      const shown = fitting(slice.waits < 0 ? name : `waits for rank ${slice.waits}: ${name}`, width - 6);
       if (shown.length < 4) return;
+      written.push({ rank, text: shown, x: left, y, isNamed: slice.name > 0 });
       draw.fillStyle = isLight(colors[slice.category]) ? '#10161d' : '#fff';
       if (patterns[slice.category]) {
         const size = draw.measureText(shown).width + 6;
@@ -182,18 +184,27 @@
     }
     const short = name => name.replace(/^void |at::native::|\(anonymous namespace\)::/g, '').replace(/[<(].*/, '') || name;
 
+    // A time since the first event, in the unit of the view, with the digits in which steps of this size differ.
+    function tick(ns, step) {
+      const most = Math.max(Math.abs(view.from - data.zero), Math.abs(view.to - data.zero));
+      const [size, unit] = UNITS.find(([size]) => most >= size) || [1, 'ns'];
+      return (ns / size).toFixed(Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9))).replace('-', '−') + ' ' + unit;
+    }
+    // The same to the ns, as commands take it.
+    const moment = ns => (Math.round(ns - data.zero) / 1e6).toFixed(6).replace(/\.?0+$/, '') + 'ms';
     function paintAxis(width, height, scale) {
       const least = 90 / scale, power = 10 ** Math.floor(Math.log10(least));
       const step = [1, 2, 5, 10].map(each => each * power).find(each => each >= least);
       const labeled = [];
       draw.fillStyle = patterns.soft;
-      for (let at = Math.ceil((view.from - data.from) / step) * step; at + data.from <= view.to; at += step) {
-        const x = (at + data.from - view.from) * scale;
+      for (let at = Math.ceil((view.from - data.zero) / step) * step; at + data.zero <= view.to; at += step) {
+        const x = (at + data.zero - view.from) * scale;
         draw.globalAlpha = 0.35;
         draw.fillRect(x, AXIS - 5, 1, height - AXIS + 5);
         draw.globalAlpha = 1;
-        labeled.push([at, x]);
+        labeled.push([tick(at, step), x]);
       }
+      figure.dataset.ticks = labeled.map(([text]) => text).join(', ');
       for (const edge of [data.from, data.to]) draw.fillRect((edge - view.from) * scale - 0.5, AXIS, 1, height - AXIS);
       return labeled;
     }
@@ -204,13 +215,13 @@
       draw.fillStyle = patterns.paper;
       draw.fillRect(0, top, width, AXIS - 1);
       draw.fillStyle = patterns.soft;
-      for (const [at, x] of labeled) if (x + 50 < width) draw.fillText(time(at), x + 3, top + AXIS / 2);
+      for (const [at, x] of labeled) if (x + 50 < width) draw.fillText(at, x + 3, top + AXIS / 2);
     }
 
     function paintMarks(scale) {
       draw.strokeStyle = patterns.mark;
       draw.lineWidth = 2;
-      for (const each of data.marks.slice(0, 1)) for (const row of rows) {
+      for (const each of mark ? [mark] : []) for (const row of rows) {
         if (row.rank !== each.rank || !row.isRank) continue;
         const x = (each.from - view.from) * scale;
         draw.strokeRect(x, row.y, Math.max((each.to - each.from) * scale, 3), row.height);
@@ -227,34 +238,118 @@
       draw.textBaseline = 'middle';
       const scale = width / (view.to - view.from);
       const labeled = paintAxis(width, height, scale);
+      written = [];
       for (const row of rows) paintRow(row, scale, width);
       paintMarks(scale);
       paintTimes(labeled, width);
-      part('.range').textContent = `${time(view.from - data.from)} to ${time(view.to - data.from)}`;
+      part('.range').textContent = [view.from, view.to].map(at => tick(at - data.zero, length() / 100)).join(' to ');
       explainLimit((view.to - view.from) / width);
     }
 
-    const seconds = ns => (ns / 1e9).toFixed(9) + 's';
     const command = (rank, from, to) => {
-      const first = data.first[rank] || 0, run = /^[\w@%+=:,.\/-]+$/.test(data.run) ? data.run : `'${data.run.replace(/'/g, `'"'"'`)}'`;
-      return `tw export trace ${run} --rank ${rank} --from ${seconds(Math.max(0, Math.floor(from - first)))} --to ${seconds(Math.ceil(to - first))} -o part.json.gz${document.body.dataset.place || ''}`;
+      const run = /^[\w@%+=:,.\/-]+$/.test(data.run) ? data.run : `'${data.run.replace(/'/g, `'"'"'`)}'`;
+      return `tw export trace ${run} --rank ${rank} --from ${moment(Math.max(data.zero, from))} --to ${moment(Math.ceil(to))} -o part.json.gz${document.body.dataset.place || ''}`;
     };
     function explainLimit(pixel) {
-      const isHome = view.from === data.from && view.to === data.from + (figure.timeline?.span ?? 0);
-      const outside = data.step !== null && !isHome && (view.from < data.from - pixel || view.to > data.to + pixel);
-      const below = data.bin > 8 * pixel;
-      limit.hidden = !outside && !below;
+      const here = data.spans.filter(([from, to]) => from < view.to && to > view.from);
+      const all = here.filter(([from, to]) => from <= view.from + pixel && to >= view.to - pixel);
+      let reached = Math.max(view.from, data.zero) + pixel;
+      for (const [from, to] of here.sort((a, b) => a[0] - b[0])) if (from <= reached + pixel) reached = Math.max(reached, to);
+      const outside = reached < Math.min(view.to, end) - pixel;
+      const bin = all.length ? Math.min(...all.map(each => each[2])) : Math.max(0, ...here.map(each => each[2]));
+      limit.hidden = !outside && bin <= 8 * pixel;
       if (limit.hidden) return;
-      const why = below ? `Slices shorter than ${time(data.bin)} are combined on this page.`
-        : `Outside step ${data.step} the page has only GPU time` + (data.overviewBin ? `, in bins of ${time(data.overviewBin)}.` : '.');
+      const steps = `step${data.steps.length > 1 ? 's' : ''} ${data.steps.join(', ')}`;
+      const why = !outside ? `Slices shorter than ${time(bin)} are combined on this page.`
+        : !hasGpu ? `This page has only ${steps}.`
+          : `Outside of ${steps} the page has only GPU time` + (data.overviewBin ? `, in bins of ${time(data.overviewBin)}.` : '.');
       limit.textContent = `${why} Every slice of this range: `;
       element(limit, 'code', command(mark ? mark.rank : shown[0], view.from, view.to));
     }
 
     const length = () => view.to - view.from;
+
+    // The slices of a rank's lanes that a time overlaps, those that overlap it longest first.
+    const during = (rank, from, to, lanes, fits = () => true) => tracksOf(rank, ...lanes)
+      .flatMap(track => track.slices.filter(slice => slice.start < to && slice.start + slice.dur > from && fits(slice)))
+      .map(slice => ({ rank, slice, ns: Math.min(slice.start + slice.dur, to) - Math.max(slice.start, from) }))
+      .sort((a, b) => b.ns - a.ns);
+    // Who waits for whom at a mark: the longest wait of each waiting rank, the longest first.
+    function waitsAt({ rank, from, to }) {
+      const own = during(rank, from, to, ['gpu', 'rest'], slice => slice.waits >= 0);
+      const others = ranks.flatMap(other => during(other, from, to, ['gpu', 'rest'], slice => slice.waits === rank).slice(0, 1));
+      return (others.length ? others : own.slice(0, 1)).sort((a, b) => b.ns - a.ns);
+    }
+    // Shows the worst occurrence of a finding: who waits, and what the rank in question runs meanwhile, with names.
+    function jump(key) {
+      mark = data.marks.find(each => each.key === key);
+      const { from, to } = mark, waits = waitsAt(mark), late = waits.length ? waits[0].slice.waits : mark.rank;
+      focus = [...new Set([mark.rank, late, ...waits.map(wait => wait.rank), data.median])].filter(rank => ranks.includes(rank));
+      if (hasGpu) { open.clear(); for (const rank of focus.slice(0, 2)) open.add(rank); }
+      shown = ranks;
+      layout();
+      for (let count = Math.min(focus.length, 8); count > 1 && canvas.clientHeight > 0.68 * innerHeight; count--) {
+        shown = ranks.filter(rank => focus.slice(0, count).includes(rank));
+        layout();
+      }
+      button('ranks').textContent = shown === ranks ? 'Fewer ranks' : 'All ranks';
+      // What the late rank works on; without waits, the innermost slice that lasts as long as the occurrence.
+      const working = during(late, from, to, waits.length ? ['gpu', 'rest'] : ['gpu', 'stream', 'thread'], slice => slice.name > 0 && slice.waits < 0);
+      const runs = waits.length ? working[0]
+        : working.filter(each => each.ns >= 0.9 * working[0].ns).reduce((least, each) => !least || each.slice.dur < least.slice.dur ? each : least, null);
+      // As close as it takes to read the name, but within the waits.
+      const readable = waits.length && runs ? runs.slice.dur * canvas.clientWidth / 110 : Infinity;
+      const span = Math.max(Math.min(1.4 * (to - from), readable), 200), isWhole = span >= to - from;
+      const middle = isWhole ? (from + to) / 2 : runs.slice.start + runs.slice.dur / 2;
+      const start = isWhole ? middle - span / 2 : Math.max(from, Math.min(middle - span / 2, to - span));
+      show(start, start + span);
+      const near = rows.filter(row => focus.slice(0, 2).includes(row.rank));
+      if (near.length) lanes.scrollTop = near[0].y - AXIS - GAP;
+      pinned.replaceChildren();
+      const name = ({ slice }) => slice.name ? data.names[slice.name] : data.categories[slice.category].name;
+      element(pinned, 'span', [`${key}, rank ${mark.rank}: ${[from, to].map(at => moment(at).replace('ms', ' ms')).join(' to ')}`,
+        ...waits.slice(0, 8).map(wait => `rank ${wait.rank} waits ${time(wait.ns)} for rank ${wait.slice.waits} in ${name(wait)}`),
+        ...(runs ? [`rank ${late} runs ${name(runs)} (${time(runs.slice.dur)})`] : [])].join(' · '));
+    }
+
+    // The slices of this page as Chrome JSON; combined ones, which may overlap, as asynchronous events.
+    function chromeTrace() {
+      const events = [];
+      for (const rank of ranks) events.push({ ph: 'M', name: 'process_name', pid: rank, args: { name: `rank ${rank}` } });
+      data.tracks.forEach((track, tid) => {
+        events.push({ ph: 'M', name: 'thread_name', pid: track.rank, tid, args: { name: track.name } });
+        for (const slice of track.slices) {
+          const cat = data.categories[slice.category].name, name = data.names[slice.name] || cat, ts = (slice.start - data.zero) / 1000;
+          const base = { name, cat, pid: track.rank, tid, ts };
+          if (slice.count > 1) {
+            base.id = events.length;
+            events.push({ ...base, ph: 'b', args: { slices: slice.count, total_ns: slice.total } }, { ...base, ph: 'e', ts: ts + slice.dur / 1000 });
+            continue;
+          }
+          const args = { ...(slice.op && { operator: data.names[slice.op] }), ...(slice.waits >= 0 && { waits_for: slice.waits }) };
+          events.push({ ...base, ph: 'X', dur: slice.dur / 1000, args });
+        }
+      });
+      return new TextEncoder().encode(JSON.stringify({ displayTimeUnit: 'ns', traceEvents: events })).buffer;
+    }
+    // As Perfetto documents: PING until it answers PONG, then the trace, to its origin alone.
+    function openInPerfetto() {
+      const address = figure.dataset.perfetto, origin = new URL(address).origin, opened = window.open(address);
+      const say = text => { part('.range').textContent = text; };
+      if (!opened) return say('The browser blocked the new tab; allow popups for this page.');
+      const ping = setInterval(() => opened.closed ? clearInterval(ping) : opened.postMessage('PING', origin), 50);
+      const answer = ({ source, origin: from, data: text }) => {
+        if (source !== opened || from !== origin || text !== 'PONG') return;
+        clearInterval(ping);
+        removeEventListener('message', answer);
+        const title = `${data.run}, ${data.steps.length ? 'steps ' + data.steps.join(', ') : 'recording'}`;
+        opened.postMessage({ perfetto: { buffer: chromeTrace(), title, fileName: 'page.json' } }, origin);
+      };
+      addEventListener('message', answer);
+    }
     function show(from, to, isEcho) {
-      const span = Math.min(Math.max(to - from, 50), 1.2 * Math.max(end, data.to - data.from));
-      const start = Math.max(Math.min(from, Math.max(end, data.to) - 0.1 * span), -0.9 * span);
+      const span = Math.min(Math.max(to - from, 50), Math.max(end, figure.timeline?.span ?? 0));
+      const start = Math.max(Math.min(from, end - 0.1 * span), 0);
       view = { from: start, to: start + span };
       paint();
       if (!isEcho) figure.dispatchEvent(new CustomEvent('timeline-view', { bubbles: true, detail: { from: start - data.from, span } }));
@@ -266,8 +361,9 @@
     const move = share => show(view.from + share * length(), view.to + share * length());
     const actions = {
       in: () => zoom(0.6), out: () => zoom(1 / 0.6), left: () => move(-0.2), right: () => move(0.2),
-      home: () => show(data.from, data.from + figure.timeline.span), all: () => show(Math.min(0, data.from), Math.max(end, data.to)),
-      mark: () => { const span = mark.to - mark.from; show(mark.from - span / 2, mark.to + span / 2); },
+      home: () => show(data.from, data.from + figure.timeline.span), all: () => show(0, end),
+      mark: () => jump(mark.key),
+      perfetto: () => openInPerfetto(),
       ranks: () => { shown = shown === ranks ? focus : ranks; button('ranks').textContent = shown === ranks ? 'Fewer ranks' : 'All ranks'; layout(); paint(); },
     };
     const keys = { ArrowLeft: 'left', ArrowRight: 'right', '+': 'in', '=': 'in', '-': 'out', '−': 'out', 0: 'home', a: 'all', f: 'mark' };
@@ -310,7 +406,7 @@
       const parts = [name ? `${name} (${category})` : category];
       if (slice.count > 1) parts.push(`${slice.count} slices combined, ${time(slice.total)} in total`);
       else parts.push(time(slice.dur));
-      parts.push(`start ${time(slice.start - data.from)}`, `rank ${track.rank}` + (track.lane === 'gpu' || track.lane === 'rest' ? '' : `, ${track.name}`));
+      parts.push(`start ${moment(slice.start).replace('ms', ' ms')}`, `rank ${track.rank}` + (track.lane === 'gpu' || track.lane === 'rest' ? '' : `, ${track.name}`));
       if (slice.waits >= 0) parts.push(`waits for rank ${slice.waits}`);
       if (slice.op) parts.push(`operator ${data.names[slice.op]}`);
       return parts.join(' · ');
@@ -392,7 +488,7 @@
         ? `repeating-linear-gradient(135deg,var(--${category.color}) 0 3px,var(--exposed_transfer) 3px 4px)` : `var(--${category.color})`;
       item.append(category.name);
     });
-    figure.timeline = { span: data.to - data.from, show, reveal, names: new Set(data.names), view: () => view, start: data.from };
+    figure.timeline = { span: data.to - data.from, show, reveal, jump, marks: data.marks.map(each => each.key), written: () => written, ranks: () => shown, names: new Set(data.names), view: () => view, start: data.from };
     const refresh = () => { readColors(); layout(); paint(); };
     new ResizeObserver(() => paint()).observe(canvas.parentElement);
     new MutationObserver(refresh).observe(document.documentElement, { attributeFilter: ['data-theme'] });
@@ -427,6 +523,8 @@
     cell.addEventListener('click', () => { if (figure.timeline.reveal(name)) figure.scrollIntoView({ block: 'start' }); });
   }
   for (const link of document.querySelectorAll('[data-jump]')) {
-    link.addEventListener('click', () => figures[0].querySelector('[data-do=mark]').click());
+    const figure = figures.find(each => each.timeline.marks.includes(link.dataset.jump));
+    link.hidden = !figure;
+    if (figure) link.addEventListener('click', () => figure.timeline.jump(link.dataset.jump));
   }
 })();
