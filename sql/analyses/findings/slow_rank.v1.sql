@@ -22,7 +22,7 @@
 -- culprit   = { doc = "What this rank does longer than the ranks that wait for it, for most of the waits: computation, copies, data (loading of input) or host (anything else); null if wait_attribution is not derived. `tw check` names its culprit instead, if this rank has a separate finding of it." }
 -- analyzed_ns = { doc = "Analyzed time of the rank that waited longest for this one; its own if none waited." }
 -- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the wait of the rank that waited longest for this one." }
--- event_id  = { doc = "This rank's collective at which the others waited longest in total." }
+-- event_id  = { doc = "This rank's collective at which the others waited longest in total: on GPUs while nothing else ran, if they did." }
 -- from_ns   = { doc = "When the first of them began to wait there, by the clock of this rank: its longest wait before to_ns." }
 -- to_ns     = { doc = "When the last rank arrived there: the waits end." }
 --
@@ -84,6 +84,7 @@ WITH
       arrival.start_ns,
       arrival.step,
       arrival.wait_ns AS whole_wait_ns,
+      arrival.transfer_ns,
       CASE WHEN run.has_attribution THEN charged.straggler_rank ELSE arrival.straggler_rank END AS straggler_rank,
       CASE WHEN run.has_attribution THEN coalesce(charged.wait_ns, 0) ELSE arrival.wait_ns END AS wait_ns
     FROM collective_arrivals AS arrival
@@ -96,6 +97,12 @@ WITH
     -- A rank that is not in the run may have arrived even later.
     WHERE arrival.wait_ns IS NOT NULL AND arrival.state = 'complete'
   ),
+  exposed AS (
+    SELECT run_id, rank, kernel_id AS event_id, sum(segment_ns)::BIGINT AS exposed_ns
+    FROM analyzed_segments
+    WHERE kind = 'communication'
+    GROUP BY run_id, rank, kernel_id
+  ),
   wait AS (
     SELECT
       arrival.run_id,
@@ -106,6 +113,8 @@ WITH
       arrival.start_ns,
       arrival.step,
       arrival.whole_wait_ns,
+      -- The transfer comes last, so it is exposed first.
+      greatest(exposed.exposed_ns - arrival.transfer_ns, 0) AS idle_wait_ns,
       arrival.start_ns + arrival.wait_ns AS end_ns,
       arrival.wait_ns,
       span.steps,
@@ -114,6 +123,7 @@ WITH
       coalesce(max(arrival.start_ns + arrival.wait_ns) OVER earlier, arrival.start_ns) AS counted_ns
     FROM caused_wait AS arrival
     JOIN analyzed_intervals AS span USING (run_id, rank)
+    LEFT JOIN exposed USING (run_id, rank, event_id)
     WHERE arrival.start_ns >= span.start_ns AND arrival.start_ns < span.end_ns
     WINDOW earlier AS (
       PARTITION BY arrival.run_id, arrival.rank, arrival.straggler_rank
@@ -149,7 +159,7 @@ WITH
       run_id,
       instance_id,
       straggler_rank AS rank,
-      sum(wait_ns)::BIGINT AS caused_ns,
+      [coalesce(sum(idle_wait_ns) FILTER (wait_ns > 0), 0), sum(wait_ns)]::BIGINT[] AS caused_ns,
       max(whole_wait_ns) FILTER (wait_ns > 0) AS longest_ns
     FROM wait
     GROUP BY run_id, instance_id, straggler_rank

@@ -13,7 +13,7 @@
 -- [columns]
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
--- lane     = { type = "VARCHAR", doc = "stream: GPU activities; thread: host slices of threads that launch GPU activities or, if the rank has no launches, of threads with operators." }
+-- lane     = { type = "VARCHAR", doc = "stream: GPU activities; thread: host slices of threads that launch GPU activities or, if the rank has no launches, of threads with operators or annotations." }
 -- track    = { type = "VARCHAR", doc = "Device and stream (`0/7`), or process and thread (`12/34`)." }
 -- position = { type = "BIGINT", unit = "id", doc = "Position in the track by start, starting at 1." }
 -- start_ns = { type = "BIGINT", unit = "ts", signed = true, doc = "Start." }
@@ -40,7 +40,7 @@ WITH
     UNION
     SELECT run_id, rank, pid, tid
     FROM events
-    WHERE category = 'cpu_op' AND NOT EXISTS (
+    WHERE category IN ('cpu_op', 'user_annotation') AND NOT EXISTS (
       SELECT 1 FROM runtime WHERE runtime.is_launch AND runtime.run_id = events.run_id AND runtime.rank = events.rank
     )
     GROUP BY run_id, rank, pid, tid

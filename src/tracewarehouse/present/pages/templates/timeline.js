@@ -274,8 +274,10 @@
       .flatMap(track => track.slices.filter(slice => slice.start < to && slice.start + slice.dur > from && fits(slice)))
       .map(slice => ({ rank, slice, ns: Math.min(slice.start + slice.dur, to) - Math.max(slice.start, from) }))
       .sort((a, b) => b.ns - a.ns);
-    // Who waits for whom at a mark: the longest wait of each waiting rank, the longest first.
+    // Who waits at a mark: the longest wait of each waiting rank, the longest first; without GPUs, in Gloo or MPI.
     function waitsAt({ rank, from, to }) {
+      const isHost = slice => /^(gloo|mpi):/.test(data.names[slice.name]);
+      if (!hasGpu) return ranks.flatMap(other => other === rank ? [] : during(other, from, to, ['thread'], isHost).slice(0, 1)).sort((a, b) => b.ns - a.ns);
       const own = during(rank, from, to, ['gpu', 'rest'], slice => slice.waits >= 0);
       const others = ranks.flatMap(other => during(other, from, to, ['gpu', 'rest'], slice => slice.waits === rank).slice(0, 1));
       return (others.length ? others : own.slice(0, 1)).sort((a, b) => b.ns - a.ns);
@@ -283,7 +285,7 @@
     // Shows the worst occurrence of a finding: who waits, and what the rank in question runs meanwhile, with names.
     function jump(key) {
       mark = data.marks.find(each => each.key === key);
-      const { from, to } = mark, waits = waitsAt(mark), late = waits.length ? waits[0].slice.waits : mark.rank;
+      const { from, to } = mark, waits = waitsAt(mark), late = waits.length && hasGpu ? waits[0].slice.waits : mark.rank;
       focus = [...new Set([mark.rank, late, ...waits.map(wait => wait.rank), data.median])].filter(rank => ranks.includes(rank));
       if (hasGpu) { open.clear(); for (const rank of focus.slice(0, 2)) open.add(rank); }
       shown = ranks;
@@ -293,12 +295,13 @@
         layout();
       }
       button('ranks').textContent = shown === ranks ? 'Fewer ranks' : 'All ranks';
-      // What the late rank works on; without waits, the innermost slice that lasts as long as the occurrence.
-      const working = during(late, from, to, waits.length ? ['gpu', 'rest'] : ['gpu', 'stream', 'thread'], slice => slice.name > 0 && slice.waits < 0);
-      const runs = waits.length ? working[0]
-        : working.filter(each => each.ns >= 0.9 * working[0].ns).reduce((least, each) => !least || each.slice.dur < least.slice.dur ? each : least, null);
+      // What the late rank computes; if it is not that, the innermost slice that lasts as long as the occurrence.
+      const works = slice => slice.name > 0 && slice.waits < 0, kernel = hasGpu && waits.length && during(late, from, to, ['gpu', 'rest'], works)[0];
+      const isKernel = kernel && kernel.ns > 0.05 * (to - from);
+      const working = isKernel ? [kernel] : during(late, from, to, ['gpu', 'stream', 'thread'], works);
+      const runs = working.filter(each => each.ns >= 0.9 * working[0].ns).sort((a, b) => a.slice.dur - b.slice.dur)[0];
       // As close as it takes to read the name, but within the waits.
-      const readable = waits.length && runs ? runs.slice.dur * canvas.clientWidth / 110 : Infinity;
+      const readable = isKernel ? runs.slice.dur * canvas.clientWidth / 110 : Infinity;
       const span = Math.max(Math.min(1.4 * (to - from), readable), 200), isWhole = span >= to - from;
       const middle = isWhole ? (from + to) / 2 : runs.slice.start + runs.slice.dur / 2;
       const start = isWhole ? middle - span / 2 : Math.max(from, Math.min(middle - span / 2, to - span));
@@ -308,7 +311,9 @@
       pinned.replaceChildren();
       const name = ({ slice }) => slice.name ? data.names[slice.name] : data.categories[slice.category].name;
       element(pinned, 'span', [`${key}, rank ${mark.rank}: ${[from, to].map(at => moment(at).replace('ms', ' ms')).join(' to ')}`,
-        ...waits.slice(0, 8).map(wait => `rank ${wait.rank} waits ${time(wait.ns)} for rank ${wait.slice.waits} in ${name(wait)}`),
+        ...Object.entries(Object.groupBy(waits, name)).map(([text, all]) => all.length > 1
+          ? `ranks ${all.map(wait => wait.rank).sort((a, b) => a - b).join(', ')} wait up to ${time(all[0].ns)} for rank ${late} in ${text}`
+          : `rank ${all[0].rank} waits ${time(all[0].ns)} for rank ${late} in ${text}`),
         ...(runs ? [`rank ${late} runs ${name(runs)} (${time(runs.slice.dur)})`] : [])].join(' · '));
     }
 
