@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -145,18 +145,18 @@ return [...bad];
 
 
 def check_timeline(browser: Browser, warehouse: Path, run: str) -> None:
-    """Compares the sums of the drawn GPU time with `step_account` and, to the ns, `temporal_breakdown`."""
+    """Compares the sums of the drawn steps with `step_account` and, to the ns, `temporal_breakdown`."""
     figure = "document.querySelector('figure.timeline')"
-    step = browser.run(f"return JSON.parse({figure}.querySelector('script').textContent).step")
+    steps = browser.run(f"return JSON.parse({figure}.querySelector('script').textContent).steps")
     drawn, recorded = (
         json.loads(browser.run(f"return {figure}.dataset.{name}")) for name in ("sums", "recording")
     )
-    if step is not None:
+    if steps:
         rows = _result("show", "step_account", "--run", run, "-w", warehouse)
-        sums: dict[str, dict[str, int]] = defaultdict(dict)
+        sums: dict[str, Counter[str]] = defaultdict(Counter)
         for row in rows:
-            if row["step"] == step:
-                sums[str(row["rank"])][row["category"]] = row["category_ns"]
+            if row["step"] in steps:
+                sums[str(row["rank"])][row["category"]] += row["category_ns"]
         with_gpu = {rank: parts for rank, parts in drawn.items() if parts}
         assert with_gpu == {rank: parts for rank, parts in sums.items() if rank in drawn}
     for row in _result("show", "temporal_breakdown", "--run", run, "-w", warehouse):

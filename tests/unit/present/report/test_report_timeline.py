@@ -129,7 +129,8 @@ def test_axis_text_and_commands_count_from_the_first_event(window: Browser, fold
         assert len(set(shown)) == len(shown) > 3
         window.run(key, "in")
     limits = "const { timeline } = document.querySelector('figure.timeline'); return timeline.view().from"
-    for _ in range(40):
+    window.run(key, "home")
+    for _ in range(20):
         window.run(key, "left")
     assert window.run(limits) == 0
     window.run(key, "all")

@@ -311,9 +311,11 @@
       pinned.replaceChildren();
       const name = ({ slice }) => slice.name ? data.names[slice.name] : data.categories[slice.category].name;
       element(pinned, 'span', [`${key}, rank ${mark.rank}: ${[from, to].map(at => moment(at).replace('ms', ' ms')).join(' to ')}`,
-        ...Object.entries(Object.groupBy(waits, name)).map(([text, all]) => all.length > 1
-          ? `ranks ${all.map(wait => wait.rank).sort((a, b) => a - b).join(', ')} wait up to ${time(all[0].ns)} for rank ${late} in ${text}`
-          : `rank ${all[0].rank} waits ${time(all[0].ns)} for rank ${late} in ${text}`),
+        ...[...new Set(waits.map(name))].map(text => {
+          const all = waits.filter(wait => name(wait) === text), numbers = all.map(wait => wait.rank).sort((a, b) => a - b);
+          const who = all.length > 8 ? `${all.length} ranks wait up to` : all.length > 1 ? `ranks ${numbers.join(', ')} wait up to` : `rank ${numbers[0]} waits`;
+          return `${who} ${time(all[0].ns)} for rank ${late} in ${text}`;
+        }),
         ...(runs ? [`rank ${late} runs ${name(runs)} (${time(runs.slice.dur)})`] : [])].join(' · '));
     }
 
