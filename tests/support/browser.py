@@ -60,12 +60,12 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def cells(self, name: str) -> list[list[str]]:
-        """The cells of a table, names in full: its heading, then its visible rows."""
+        """The cells of a table, names in full: its heading in SQL, then its visible rows."""
         script = """
         for (const table of document.querySelectorAll('table'))
           if (table.dataset.name === arguments[0])
             return [...table.rows].filter(row => !row.hidden)
-              .map(row => [...row.cells].map(cell => cell.dataset.full ?? cell.textContent));
+              .map(row => [...row.cells].map(cell => cell.dataset.sql ?? cell.dataset.full ?? cell.textContent));
         return [];
         """
         cells: list[list[str]] = self.run(script, name)

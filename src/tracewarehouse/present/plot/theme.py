@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from tracewarehouse.display_names import category
 
-# Category: color on a light and on a dark page, distinguishable also for color-blind readers. Communication is
-# yellow (waiting), brown (transfer) or orange (not divided); idle time without a remedy is gray.
+# Category: color on a light and on a dark page, distinguishable also for color-blind readers. Communication
+# is yellow (waiting), brown (transfer) or orange (not divided); idle time without a remedy is gray.
 COLORS: Mapping[str, tuple[str, str]] = {
     "compute": ("#2451a8", "#5f90ee"),
     "exposed_comm": ("#f89606", "#f39909"),

@@ -10,6 +10,7 @@ from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import COMPLETE, ReportData, Row, Steps, complete_steps
 from tracewarehouse.present.report.document import (
     Card,
+    Command,
     Figure,
     Listing,
     Section,
@@ -108,8 +109,17 @@ def communication_section(data: ReportData) -> Section:
         reason = data.missing_reason("collective_waits")
         cards.append(Card("Stragglers", f"Wait times at collectives are unknown: {reason}."))
     printed = tuple(_tables(data, on_gpu, has_waits))
+    unknown = _unknown(data)
+    record = "nsys profile --cuda-graph-trace=node PROGRAM"
+    commands = (Command(record, "recording with the kernels inside graphs"),) if unknown else ()
     return Section(
-        "communication", "Communication", summary, tuple(cards), printed, statements=_unknown(data)
+        "communication",
+        "Communication",
+        summary,
+        tuple(cards),
+        printed,
+        statements=unknown,
+        commands=commands,
     )
 
 
@@ -120,7 +130,7 @@ def _unknown(data: ReportData) -> tuple[str, ...]:
         return ()
     return (
         "The kernels inside CUDA graphs were not recorded: communication beside a graph counts as exposed,"
-        " although it may be overlapped. nsys profile --cuda-graph-trace=node records them.",
+        " although it may be overlapped.",
     )
 
 
@@ -173,8 +183,11 @@ def _overlap_card(data: ReportData) -> Card:
     if len(rows) > 1:
         text += f", rank {rows[-1]['rank']} the least ({duration(rows[-1]['exposed_ns'])})"
     limit = "" if len(shown) == len(rows) else f": {len(shown)} of {len(rows)} ranks, from both ends"
-    caption = f"{title}{whole} by rank" if by_step else "Communication by rank"
-    return Card(title, f"{text}.", (Figure(f"{caption}{limit}", spec),))
+    caption = f"{title}{whole} by rank" if by_step else "Communication in the recording, by rank"
+    legend = tuple(
+        (category, state) for category, column, state in states if any(row[column] for row in shown)
+    )
+    return Card(title, f"{text}.", (Figure(f"{caption}{limit}", spec, legend),))
 
 
 def _wait_cards(data: ReportData) -> list[Card]:
@@ -205,8 +218,9 @@ def _collectives_figure(data: ReportData, rows: Sequence[Row], steps: Steps | No
         segments.append(Segment(name, category, ns, category, description))
     names, categories = [row["name"] for row in rows], [category for category, _, _ in _TRANSFERS]
     spec = stacked_bars(segments, names, categories, axis_title="")
-    whole = "per rank" if steps is None else "per step, mean of ranks"
-    return Figure(f"Transfer and wait time {whole}", spec)
+    whole = "per rank in the recording" if steps is None else "per step, mean of ranks"
+    legend = tuple((category, state) for category, _, state in _TRANSFERS)
+    return Figure(f"Transfer and wait time {whole}", spec, legend)
 
 
 def _straggler_cards(data: ReportData) -> list[Card]:
@@ -223,21 +237,24 @@ def _straggler_cards(data: ReportData) -> list[Card]:
     ]
     text = f"Rank {longest[0]['rank']} waits longest: {duration(longest[0]['waiting_ns'])}{per_step}."
     title = f"Time spent waiting at collectives{per_step}"
-    return [_wait_caused_card(rows, per_step), bar_card("Wait time", text, title, bars)]
+    return [_wait_caused_card(data, rows, per_step), bar_card("Wait time", text, title, bars)]
 
 
-def _wait_caused_card(rows: Sequence[Row], per_step: str) -> Card:
+def _wait_caused_card(data: ReportData, rows: Sequence[Row], per_step: str) -> Card:
+    """What a rank costs the others: the mean of all ranks but itself."""
+    others = max(data.ranks - 1, 1)
+    rows = [{**row, "caused_wait_ns": row["caused_wait_ns"] / others} for row in rows]
     straggler = rows[0]
     bars = []
     for row in filter(lambda row: row["caused_wait_ns"], rows[:_MAX_BARS]):
         last = f"last at {row['arrived_last']:,} of {row['collectives']:,} collectives"
-        description = f"other ranks waited {duration(row['caused_wait_ns'])} for it{per_step}; {last}"
+        description = f"each other rank waited {duration(row['caused_wait_ns'])} for it{per_step}; {last}"
         bars.append(_rank_bar(row, "caused_wait_ns", description))
     text = (
-        f"Rank {straggler['rank']} causes the most waiting: {percent(straggler['share'] or 0, 1)}. "
+        f"Rank {straggler['rank']} causes the most waiting: {percent(straggler['share'] or 0, 1)} of it. "
         f"It was last at {straggler['arrived_last']:,} of its {straggler['collectives']:,} collectives."
     )
-    title = f"{'Wait' if per_step else 'Total wait'} caused on other ranks{per_step}"
+    title = f"Wait of the mean other rank{per_step or ' in the recording'}"
     return bar_card("Wait caused", text, title, bars)
 
 

@@ -60,8 +60,9 @@ class ReportData:
 
     @property
     def on_rank(self) -> str:
-        """What `per_rank` refers to: `per rank`, or `on rank 3` if that is the only one."""
-        return "per rank" if self.ranks > 1 else f"on rank {self.selected.ranks[0]}"
+        """What `per_rank` refers to: the recording `per rank`, or `on rank 3` if that is the only one."""
+        where = "per rank" if self.ranks > 1 else f"on rank {self.selected.ranks[0]}"
+        return f"{where} in the recording"
 
     def result(self, name: str) -> Result:
         """The rows of an analysis with default parameters."""
@@ -274,6 +275,12 @@ def complete_steps(data: ReportData) -> Steps | None:
         "SELECT count(*) AS steps, sum(period_ns)::BIGINT AS ns FROM step_summary WHERE NOT partial"
     )
     return Steps(whole["steps"], whole["ns"] / whole["steps"]) if whole["steps"] else None
+
+
+def mean_step_ns(data: ReportData) -> float | None:
+    """The time of the mean complete step: what shares on a page refer to."""
+    steps = complete_steps(data)
+    return None if steps is None else steps.period_ns
 
 
 def kernels_by_step(data: ReportData, *keys: str) -> ByStep | None:

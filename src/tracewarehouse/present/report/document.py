@@ -22,7 +22,7 @@ from tracewarehouse.present.plot.charts import Bar, bar_chart
 from tracewarehouse.present.plot.svg import Chart
 from tracewarehouse.present.plot.theme import Scale, format_short
 from tracewarehouse.present.render.table import shortened
-from tracewarehouse.present.render.text import REPLACED, one_line, short_names
+from tracewarehouse.present.render.text import REPLACED, one_line, short_names, show
 from tracewarehouse.present.report.data import ReportData, Row
 from tracewarehouse.result import Field, Result
 from tracewarehouse.runs.recording import NO_BASIS
@@ -121,10 +121,11 @@ def sentence(text: str) -> str:
 
 
 class Figure(Struct, frozen=True):
-    """A chart with a caption."""
+    """A chart with a caption; `legend` has the color keys that need words, and the words."""
 
     title: str
     chart: Chart
+    legend: tuple[tuple[str, str], ...] = ()
 
 
 class Table(Struct, frozen=True):
@@ -140,10 +141,37 @@ class Table(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     @property
+    def headings(self) -> tuple[str, ...]:
+        """The names of the columns in words; shares of a column that is there, too, are called so."""
+        words = [_words(field.name) for field in self.fields]
+        return tuple(
+            f"{word} share" if field.unit == "ratio" and words.count(word) > 1 else word
+            for field, word in zip(self.fields, words, strict=True)
+        )
+
+    @property
     def short_names(self) -> tuple[Mapping[str, str], ...]:
         """For each column, the short name of each text in it, as in tables of a terminal."""
         columns = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.fields)
         return tuple(short_names(each for each in column if isinstance(each, str)) for column in columns)
+
+
+# Parts of column names that are abbreviations, or units that the values have themselves.
+_WORDS = {
+    **{name: name.upper() for name in ("flop", "mfu", "hfu", "gpu", "cpu", "sm", "api", "id")},
+    "op": "operator",
+    "comm": "communication",
+    "dur": "duration",
+    "flops": "FLOP",
+    "ns": "",
+    "is": "",
+}
+
+
+def _words(column: str) -> str:
+    """`host self` for `host_self_ns`."""
+    column = column.replace("bytes_per_ns", "bandwidth").replace("per_ns", "rate")
+    return " ".join(filter(None, (_WORDS.get(part, part) for part in column.split("_")))) or column
 
 
 class Card(Struct, frozen=True):
@@ -154,9 +182,16 @@ class Card(Struct, frozen=True):
     figures: tuple[Figure, ...] = ()
 
 
-def bar_card(title: str, text: str, caption: str, bars: Sequence[Bar], high: float | None = None) -> Card:
+def bar_card(
+    title: str,
+    text: str,
+    caption: str,
+    bars: Sequence[Bar],
+    high: float | None = None,
+    legend: tuple[tuple[str, str], ...] = (),
+) -> Card:
     """A card with one bar chart; with `high` the bars are parts of that whole."""
-    return Card(title, text, (Figure(caption, bar_chart(bars, high=high)),))
+    return Card(title, text, (Figure(caption, bar_chart(bars, high=high), legend),))
 
 
 _MAX_CHANGES = 12  # bars of a card of changes
@@ -196,14 +231,14 @@ class Command(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """A finding with its ranks, estimated saving and advice; the commands show its evidence."""
+    """A finding with its saving and advice; the commands show its evidence, `rows` are its ranks."""
 
     severity: str
-    title: str
     observation: str
     saving: str
     advice: str
     commands: tuple[Command, ...]
+    rows: Table
     jump: str = ""  # the key of its place on the timeline
 
 
@@ -277,7 +312,7 @@ class TreeNode(Struct, frozen=True):
 
 
 class Section(Struct, frozen=True):
-    """A section of the page: a summary, then findings or a list of statements, cards, and tables."""
+    """A section of the page: a summary, findings or statements, commands, cards, and tables."""
 
     key: str
     title: str
@@ -290,6 +325,12 @@ class Section(Struct, frozen=True):
     runs: tuple[RunRow, ...] = ()
     trees: tuple[TreeNode, ...] = ()
     flames: tuple[FlameView, ...] = ()
+    commands: tuple[Command, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is only a summary."""
+        return not any(getattr(self, name) for name in self.__struct_fields__[3:])
 
 
 class Tile(Struct, frozen=True):
@@ -310,7 +351,8 @@ class Tile(Struct, frozen=True):
 class Verdict(Struct, frozen=True):
     """The answer of the page: one sentence, its price, what to try, and commands that lead to the evidence.
 
-    `severity` is empty if there is no finding; `others` are further findings, each (severity, text).
+    `severity` is empty if there is no finding; `rows` are those of the finding; `others` are further
+    findings, each (severity, text).
     """
 
     sentence: str
@@ -322,6 +364,7 @@ class Verdict(Struct, frozen=True):
     rest: str = ""
     word: str = ""  # printed instead of the severity
     jump: str = ""  # the key of the first finding's place on the timeline
+    rows: Table | None = None
 
 
 class Page(Struct, frozen=True):
@@ -333,7 +376,7 @@ class Page(Struct, frozen=True):
         facts: Names and values at the top.
         verdict: The answer: a sentence, what it costs, and what to try.
         tiles: Key numbers, linked to the sections with their details.
-        legend: Categories whose colors the page uses.
+        legend: Categories whose colors the table of runs uses.
         recording: What the recordings can carry, in one line.
         place: The option that selects the warehouse, at the end of each command.
 
@@ -350,7 +393,7 @@ class Page(Struct, frozen=True):
     tiles: tuple[Tile, ...]
     sections: tuple[Section, ...]
     footer: str
-    legend: tuple[str, ...]  # the categories whose colors the page uses
+    legend: tuple[str, ...] = ()  # the categories whose colors the table of runs uses
     recording: str = ""  # what the recordings can carry, in one line
     place: str = ""  # the option that selects the warehouse, at the end of each command
 
@@ -459,10 +502,23 @@ def _table(
     total: int,
     *notes: str,
 ) -> Table:
-    """The rows, without columns that are null in all of them."""
-    columns = [column for column in columns if any(row[column.name] is not None for row in rows)]
+    """The rows, without ids and columns that are null in all of them; a note has those with one value."""
+    columns = [
+        column
+        for column in columns
+        if not column.name.endswith("_id") and any(row[column.name] is not None for row in rows)
+    ]
+    same = {
+        column.name: f"{_words(column.name)} {show(rows[0][column.name], column.unit)}"
+        for column in columns
+        if len(rows) > 1
+        and column.unit != "ts"
+        and all(row[column.name] == rows[0][column.name] for row in rows)
+    }
+    columns = [column for column in columns if column.name not in same] or columns
     missing = data.missing_reason(contract.name)
     notes = (*notes, *([f"not included: {missing}"] if missing else []), *data.result(contract.name).notices)
+    notes = (*([f"the same in all rows: {', '.join(same.values())}"] if same else []), *notes)
     if any(column.unit == "ts" for column in columns):
         notes = (*notes, "timestamps are relative to the first event of the run")
     return Table(

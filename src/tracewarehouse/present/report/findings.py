@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tracewarehouse.display_names import CATEGORIES
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES, is_of_one_rank, order
 from tracewarehouse.present.render.text import plural
-from tracewarehouse.present.report.data import ReportData, breakdown
+from tracewarehouse.present.report.data import ReportData, breakdown, mean_step_ns
 from tracewarehouse.present.report.document import (
     MAX_ROWS,
     Command,
@@ -60,7 +60,7 @@ def _has_dump(data: ReportData) -> bool:
     return len(data.result("stuck_collective").skipped) < data.ranks
 
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 Group = Sequence[Row]
 _MAX_OTHERS = 3
 
@@ -77,12 +77,13 @@ def run_verdict(data: ReportData, findings: Result) -> Verdict:
     return Verdict(
         sentence=answer,
         severity=worst["severity"],
-        price=" ".join([*details, saving(worst)]),
+        price=" ".join([*details, saving(worst, mean_step_ns(data))]),
         advice=worst["advice"],
         commands=tuple(finding_commands(data.run, worst)),
         others=tuple((each[0]["severity"], _short(each, data.ranks)) for each in others[:_MAX_OTHERS]),
         rest=f"{len(others) - _MAX_OTHERS} more" if len(others) > _MAX_OTHERS else "",
         jump=max(map(jump, first)),
+        rows=_table(data, findings, first),
     )
 
 
@@ -120,14 +121,16 @@ def subject_sentence(group: Group, ranks: int) -> str:
     return f"{named}: {text[:1].lower()}{text[1:]}" if text[1:2].islower() else f"{named}: {text}"
 
 
-def saving(row: Row) -> str:
-    """What a fix saves at most, per step if there are complete steps."""
+def saving(row: Row, mean_ns: float | None = None) -> str:
+    """What a fix saves at most, per step if there are complete steps; `mean_ns` is the step of the page."""
     if row["saving_ns"] is None:
         return f"{sentence(row['saving_limit'])}{_confidence(row)}"
     steps = row["steps"]
     lost, total = (ns / max(steps, 1) for ns in (row["saving_ns"], row["analyzed_ns"]))
     whole = f"every {duration(total)} step" if steps else f"the {duration(total)} recorded"
     share = finding_percent(lost, total)
+    if mean_ns is not None and duration(mean_ns) != duration(total):
+        share += f"; the mean step takes {duration(mean_ns)}"
     return f"Up to {duration(lost)} of {whole} ({share}) could be saved.{_confidence(row)}"
 
 
@@ -216,54 +219,68 @@ def _host_sentence(data: ReportData, findings: Result) -> str:
     return f"This run cannot be analyzed: {and_list(reasons) or 'nothing was recorded'}."
 
 
-def summary(groups: Sequence[Group], findings: Result) -> str:
-    """The number of findings by severity, and which checks were skipped why."""
-    counts = {each: sum(group[0]["severity"] == each for group in groups) for each in reversed(SEVERITIES)}
-    severities = [f"{count} {severity}" for severity, count in counts.items() if count]
-    text = f"{plural(len(groups), 'finding')}: {and_list(severities)}." if groups else "No findings."
+def skipped_checks(findings: Result) -> Iterator[str]:
+    """Which checks were skipped why, as a sentence."""
     reasons = list(dict.fromkeys(each.reason for each in findings.skipped))
     ranks = {each.rank for each in findings.skipped}
     if reasons:
-        text += f" Skipped checks on {plural(len(ranks), 'rank')}: {'; '.join(reasons)}."
-    return text + (" Savings overlap and cannot be summed." if len(groups) > 1 else "")
+        yield f"Checks were skipped on {plural(len(ranks), 'rank')}: {'; '.join(reasons)}."
 
 
 MAX_FINDINGS = 10
 _DOCS = {"rank": "The rank.", "rule": "The finding rule; see `tw describe RULE`."}
+# The other columns are said in the finding, or in its commands.
+_COLUMNS = ("rank", "rule", "subject", "share", "threshold", "count", "steps", "analyzed_ns", "saving_ns") + (
+    "saving_limit",
+    "confidence",
+    "step",
+    "culprit",
+    "source",
+)
 
 
-def findings_section(data: ReportData, result: Result) -> Section:
-    """The section; `result` holds the rows of `tw check`."""
-    groups = finding_groups(result.rows())
-    findings = tuple(_finding(data, group) for group in groups[:MAX_FINDINGS])
-    tables = (_table(data, result),) if groups else ()
-    return Section("findings", "Findings", summary(groups, result), (), tables, findings)
+def findings_section(data: ReportData, result: Result) -> Iterator[Section]:
+    """The findings after the first one, which is the verdict; `result` holds the rows of `tw check`."""
+    others = finding_groups(result.rows())[1:]
+    if not others:
+        return
+    counts = {each: sum(group[0]["severity"] == each for group in others) for each in reversed(SEVERITIES)}
+    severities = [f"{count} {severity}" for severity, count in counts.items() if count]
+    count = f"{plural(len(others), 'more finding')}: {and_list(severities)}"
+    text = f"{count}. Savings overlap and cannot be summed."
+    findings = tuple(_finding(data, result, group) for group in others[:MAX_FINDINGS])
+    every = (Command(f"tw check {shlex.quote(data.run)}", "all findings"),)
+    yield Section("findings", "Other findings", text, findings=findings, commands=every)
 
 
-def _finding(data: ReportData, group: Group) -> Finding:
+def _finding(data: ReportData, result: Result, group: Group) -> Finding:
     """Rows of one rule and subject; the first is the worst."""
     worst = group[0]
-    where = _named_ranks(group) + (f", worst: rank {worst['rank']}" if len(group) > 1 else "")
     return Finding(
         severity=worst["severity"],
-        title=f"{worst['rule']} ({worst['subject']}), {where}",
         observation=subject_sentence(group, data.ranks),
-        saving=saving(worst),
+        saving=saving(worst, mean_step_ns(data)),
         advice=worst["advice"],
         commands=tuple(finding_commands(data.run, worst)),
         jump=max(map(jump, group)),
+        rows=_table(data, result, group),
     )
 
 
-def _table(data: ReportData, result: Result) -> Table:
-    fields = [field for field in result.columns() if field.name != "run_id"]
+def _table(data: ReportData, result: Result, group: Group) -> Table:
+    """The rows of a finding, one per rank."""
+    fields = [
+        field
+        for field in result.columns()
+        if field.name in _COLUMNS and any(row[field.name] is not None for row in group)
+    ]
     return Table(
         name="check",
-        caption="All findings",
+        caption="Details",
         fields=relative_fields(fields),
         docs=tuple(_DOCS.get(field.name, field.name) for field in fields),
-        rows=relative_rows(fields, result.head(MAX_ROWS).rows(), data.start_ns),
-        total=len(result),
+        rows=relative_rows(fields, group[:MAX_ROWS], data.start_ns),
+        total=len(group),
         command=f"tw check {shlex.quote(data.run)}",
         notes=result.notices,
     )

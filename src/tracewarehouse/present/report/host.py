@@ -11,6 +11,7 @@ from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import ReportData, Row, breakdown
 from tracewarehouse.present.report.document import (
     Card,
+    Command,
     Listing,
     Section,
     Tile,
@@ -54,7 +55,7 @@ _PROFILER_TABLES = (
 
 def host_section(data: ReportData, rank: int | None) -> Section:
     """The section; its flame view is of `rank`."""
-    cards = [*_idle_cards(data), *_thread_cards(data), _annotations_card(data), _calls_card(data)]
+    cards = [*_idle_cards(data), *_thread_cards(data), *_annotations_card(data), *_calls_card(data)]
     view = flame_view(data, rank)
     flames = () if view is None else (view,)
     summary = _summary(data)
@@ -160,8 +161,9 @@ def _next_operator_cards(data: ReportData) -> list[Card]:
         time, ended = data.per_rank(row["ns"]), plural(row["count"], "idle interval")
         description = f"{row['name']}: ended {ended} ({row['cause']}), {time} {data.on_rank}"
         bars.append(Bar(label(row["name"]), row["ns"] / data.ranks, "plain", time, description))
-    text = f"{percent(rows[0]['ns'], total)} of idle time precedes work of {label(rows[0]['name'])}."
-    title = "Idle time per rank, by the operator that ended it"
+    share = f"{percent(rows[0]['ns'], total)} of idle time in the recording"
+    text = f"{share} precedes work of {label(rows[0]['name'])}."
+    title = "Idle time per rank in the recording, by the operator that ended it"
     return [bar_card("Idle time by next operator", text, title, bars)]
 
 
@@ -175,7 +177,7 @@ def _time_bars(data: ReportData, rows: Sequence[Row], category: str) -> list[Bar
     return bars
 
 
-def _annotations_card(data: ReportData) -> Card:
+def _annotations_card(data: ReportData) -> Iterator[Card]:
     rows = data.rows(
         """
         SELECT name, sum(count)::BIGINT AS count, sum(union_ns)::BIGINT AS ns,
@@ -187,26 +189,26 @@ def _annotations_card(data: ReportData) -> Card:
         "annotation_breakdown",
     )
     if not rows:
-        text = "No host annotations were recorded, so the phases of a step are unknown."
-        return Card("Host annotations", text)
+        return
+    caption = "Time per rank in the recording"
     loading = [row["ns"] for row in rows if row["marked"]]
     text = f"{label(rows[0]['name'])} takes the most time: {data.per_rank(rows[0]['ns'])} {data.on_rank}."
     if loading:
         text += f" Data loading: {data.per_rank(sum(loading))} {data.on_rank}."
-    return bar_card("Host annotations", text, "Time per rank", _time_bars(data, rows, "idle_dataloader"))
+    yield bar_card("Host annotations", text, caption, _time_bars(data, rows, "idle_dataloader"))
 
 
-def _calls_card(data: ReportData) -> Card:
+def _calls_card(data: ReportData) -> Iterator[Card]:
     rows = data.rows(_CALLS, "name_summary")
     if not rows:
-        return Card("Runtime calls", "No GPU runtime calls were recorded.")
+        return
     blocking = [row for row in rows if row["marked"]]
     text = "No synchronizing calls were recorded."
     if blocking:
         calls = plural(sum(row["count"] for row in blocking), "synchronizing call")
         text = f"{calls}, {data.per_rank(sum(row['ns'] for row in blocking))} {data.on_rank}."
-    title = "Time in runtime calls per rank; colored: synchronizing"
-    return bar_card("Runtime calls", text, title, _time_bars(data, rows, "idle_sync"))
+    title = "Time in runtime calls per rank in the recording; colored: synchronizing"
+    yield bar_card("Runtime calls", text, title, _time_bars(data, rows, "idle_sync"))
 
 
 _PHASES = """
@@ -260,7 +262,12 @@ def graphs_section(data: ReportData) -> Iterator[Section]:
         share = percent(row["graph_ns"], row["gpu_ns"])
         summary = f"{launches} of {plural(count['shapes'], 'shape')} {verb} {share} of GPU time."
         table = first_rows(data, "graph_summary", "Graphs by GPU time")
-        yield Section("graphs", "Graphs", summary, tables=(table,), statements=(_attribution(data, row),))
+        find = Command(
+            f"tw derive graphs {shlex.quote(data.run)}", "finding operators in a trace of the capture"
+        )
+        commands = () if row["attributed_ns"] else (find,)
+        statements = (_attribution(data, row),)
+        yield Section("graphs", "Graphs", summary, tables=(table,), statements=statements, commands=commands)
 
 
 def _statement(row: Row) -> str:
@@ -279,5 +286,5 @@ def _attribution(data: ReportData, row: Row) -> str:
         return f"The operator is known for {share} of it, from the capture of the graph.{order}"
     return (
         "Its operators are not known: they were recorded when the graph was captured."
-        f" tw derive graphs {shlex.quote(data.run)} finds them in a trace of the capture."
+        " A command finds them in a trace of the capture."
     )

@@ -190,7 +190,7 @@ def _bandwidth_card(data: ReportData) -> Card:
         bars.append(
             Bar(name, row["ns"] / data.ranks, "exposed_memory", f"{time} at {bandwidth}", description)
         )
-    return bar_card("Memcpy and memset", text, "Time per rank and mean bandwidth", bars)
+    return bar_card("Memcpy and memset", text, "Time per rank in the recording, and mean bandwidth", bars)
 
 
 def _queue_card(data: ReportData) -> Card:

@@ -19,7 +19,7 @@ from tracewarehouse.present.plot.charts import (
 from tracewarehouse.present.plot.svg import Chart
 from tracewarehouse.present.plot.theme import COLORS, format_short
 from tracewarehouse.present.render.text import plural, timestamp
-from tracewarehouse.present.report.data import Account, ReportData, Row, breakdown
+from tracewarehouse.present.report.data import Account, ReportData, Row, breakdown, mean_step_ns
 from tracewarehouse.present.report.document import (
     Card,
     Figure,
@@ -29,7 +29,6 @@ from tracewarehouse.present.report.document import (
     and_list,
     bar_card,
     duration,
-    first_rows,
     label,
     percent,
     sentence,
@@ -59,9 +58,8 @@ def overview_section(data: ReportData) -> Section:
         data,
         Listing("step_summary", "Duration of each step"),
         Listing("temporal_breakdown", "GPU time per device"),
+        Listing("step_account", "Breakdown of each step", "category_ns DESC"),
     )
-    if data.has_rows("temporal_breakdown"):
-        printed += (first_rows(data, "step_account", "Breakdown of each step", "category_ns DESC"),)
     return Section("overview", "Overview", _summary(data), tuple(cards), printed)
 
 
@@ -71,7 +69,7 @@ def _step_kind(times: Row) -> str:
 
 
 def _step_times(data: ReportData) -> Row | None:
-    """Median (of rank means), minimum, maximum and number of steps; None without steps."""
+    """Mean and median (of rank means), minimum, maximum and number of steps; None without steps."""
     if not data.has_rows("step_summary"):
         return None
     return data.row(
@@ -82,12 +80,18 @@ def _step_times(data: ReportData) -> Row | None:
           WHERE {_STEPS}
           GROUP BY step
         )
-        SELECT median(mean_ns) AS median_ns, min(low_ns) AS low_ns, max(high_ns) AS high_ns,
-          count(*) AS count, NOT EXISTS (FROM step_summary WHERE NOT partial) AS partial,
+        SELECT avg(mean_ns) AS mean_ns, median(mean_ns) AS median_ns, min(low_ns) AS low_ns,
+          max(high_ns) AS high_ns, count(*) AS count,
+          NOT EXISTS (FROM step_summary WHERE NOT partial) AS partial,
           arg_max(step, mean_ns) AS slowest, max(mean_ns) AS slowest_ns
         FROM steps
         """
     )
+
+
+def _mean_step(data: ReportData, times: Row) -> float:
+    """The mean complete step, else the mean of the possibly truncated ones."""
+    return mean_step_ns(data) or float(times["mean_ns"])
 
 
 def _summary(data: ReportData) -> str:
@@ -121,11 +125,12 @@ def _step_card(data: ReportData) -> Card:
     if times is None:
         reason = data.missing_reason("step_summary")
         return Card("Step time", f"The trace has no ProfilerStep annotations ({reason}).")
-    text = f"{plural(times['count'], _step_kind(times))}, median {duration(times['median_ns'])}"
+    text = f"{plural(times['count'], _step_kind(times))}, mean {duration(_mean_step(data, times))}"
     if times["count"] > 1:
         over = (" over all ranks", "mean ") if data.ranks > 1 else ("", "")
         text += (
-            f"; range{over[0]} {duration(times['low_ns'])} to {duration(times['high_ns'])}, "
+            f", median {duration(times['median_ns'])}; range{over[0]} {duration(times['low_ns'])}"
+            f" to {duration(times['high_ns'])}, "
             f"slowest: step {times['slowest']} ({over[1]}{duration(times['slowest_ns'])})"
         )
     rows = data.rows(
@@ -168,24 +173,31 @@ def _breakdown_cards(data: ReportData) -> list[Card]:
 def _rank_cards(data: ReportData, account: Account) -> list[Card]:
     rows = data.rows(
         f"""
-        SELECT rank, category, sum(category_ns)::BIGINT AS ns,
-          sum(sum(category_ns)) OVER (PARTITION BY rank)::BIGINT AS window_ns,
-          sum(sum(category_ns) FILTER (category = 'compute')) OVER (PARTITION BY rank)::BIGINT AS compute_ns
-        FROM ({account.rows}) GROUP BY rank, category ORDER BY compute_ns DESC NULLS LAST, rank, category
+        WITH
+          parts AS (SELECT rank, category, sum(category_ns)::BIGINT AS ns FROM ({account.rows}) GROUP BY ALL),
+          samples AS (
+            SELECT rank, greatest(count(DISTINCT step), 1) AS count FROM ({account.rows}) GROUP BY rank
+          )
+        SELECT rank, category, ns / count AS ns,
+          sum(ns) OVER (PARTITION BY rank)::BIGINT / count AS window_ns,
+          (sum(ns) FILTER (category = 'compute') OVER (PARTITION BY rank))::BIGINT / count AS compute_ns
+        FROM parts JOIN samples USING (rank)
+        ORDER BY compute_ns DESC NULLS LAST, rank, category
         """
     )
     ranks = list(dict.fromkeys(row["rank"] for row in rows))
     compute = {row["rank"]: row["compute_ns"] or 0 for row in rows}
     text = (
-        f"Rank {ranks[0]} has the most computation ({duration(compute[ranks[0]])}), "
+        f"Rank {ranks[0]} has the most computation per {account.whole} ({duration(compute[ranks[0]])}), "
         f"rank {ranks[-1]} the least ({duration(compute[ranks[-1]])})."
     )
     shown = ranks if len(ranks) <= 2 * _ENDS else ranks[:_ENDS] + ranks[-_ENDS:]
-    title = "Ranks sorted by computation"
+    title = f"Mean {account.whole} of each rank, sorted by computation"
     if len(shown) < len(ranks):
         title += f": first {_ENDS} and last {_ENDS} of {len(ranks)}"
     stacks = _stacked_ranks([row for row in rows if row["rank"] in set(shown)], shown)
-    cards = [Card("GPU time by rank", text, (Figure(title, stacks),))]
+    legend = tuple((name, CATEGORIES[name]) for name in _STACK_ORDER if name in account.times)
+    cards = [Card("GPU time by rank", text, (Figure(title, stacks, legend),))]
     if len(ranks) >= _MIN_HEAT_MAP_RANKS:
         text = "Each row is a category; stronger colors mark ranks with a larger share."
         figure = Figure("Share of each rank's time by category", _rank_heat_map(rows))
@@ -261,12 +273,12 @@ def _step_tile(data: ReportData, times: Row) -> Tile:
     rows = data.rows(
         "SELECT step, avg(period_ns) AS ns FROM step_summary WHERE NOT partial GROUP BY step ORDER BY step"
     )
-    note = f"median of {plural(times['count'], _step_kind(times))}"
+    note = f"mean of {plural(times['count'], _step_kind(times))}"
     if times["count"] > 1:
         note += f", slowest {duration(times['slowest_ns'])}"
     longest = max((row["ns"] for row in rows), default=0)
     steps = _few([row["ns"] / longest for row in rows]) if longest else ()
-    return Tile("step time", duration(times["median_ns"]), note, "overview", steps=steps)
+    return Tile("step time", duration(_mean_step(data, times)), note, "overview", steps=steps)
 
 
 def _few(values: Sequence[float]) -> tuple[float, ...]:
@@ -431,8 +443,8 @@ def _steps(ranks: Sequence[Row]) -> str:
     return "none" if counts == [0] else " or ".join(map(str, counts)) + " per rank"
 
 
-def limits_section(data: ReportData, info: RunInfo) -> Section:
-    """What the trace does not show, at the end of the page."""
+def limits_section(data: ReportData, info: RunInfo, *more: str) -> Section:
+    """What the trace does not show, and `more`, at the end of the page."""
     ranks = info.ranks.rows()
     recorded = _recorded_duration(ranks)
     summary = "No event has a timestamp."
@@ -444,6 +456,7 @@ def limits_section(data: ReportData, info: RunInfo) -> Section:
         # The name of the run stays as it is.
         *(f"{text}." if text.startswith(data.run) else sentence(text) for text in notices([data.selected])),
         *_quality_issues(data),
+        *more,
         *(sentence(f"{reason}: {and_list(names)}") for reason, names in data.outdated().items()),
     )
     return Section("limits", "Not visible in this trace", summary, statements=statements)

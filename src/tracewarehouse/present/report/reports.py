@@ -24,7 +24,7 @@ from tracewarehouse.present.plot.charts import Bar, Point, bar_chart, point_char
 from tracewarehouse.present.plot.theme import COLORS, format_short
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.communication import communication_section
-from tracewarehouse.present.report.data import READ, ReportData, breakdown, mean_parts, report_data
+from tracewarehouse.present.report.data import READ, ReportData, mean_parts, report_data
 from tracewarehouse.present.report.document import (
     MAX_ROWS,
     Card,
@@ -54,6 +54,7 @@ from tracewarehouse.present.report.findings import (
     flight_section,
     run_verdict,
     sentences,
+    skipped_checks,
     subject_sentence,
 )
 from tracewarehouse.present.report.host import (
@@ -104,7 +105,7 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
         notify("computing overview")
         sections = [
             *timeline_section(data, findings),
-            findings_section(data, findings),
+            *findings_section(data, findings),
             *snapshot_section(data),
             *flight_section(data),
             overview_section(data),
@@ -122,7 +123,7 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             sections.append(build(data))
             if name == "kernels":
                 sections += modules_sections(data)
-        used = _used_categories(data)
+        limits = limits_section(data, info, *skipped_checks(findings))
         return Page(
             name=data.run,
             title=data.run,
@@ -130,25 +131,10 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             facts=run_facts(data, info),
             verdict=run_verdict(data, findings),
             tiles=(*inference_tiles(data), *run_tiles(data)),
-            sections=(*sections, limits_section(data, info)),
+            sections=(*(each for each in sections if not each.is_empty), limits),
             footer=f"tracewarehouse {__version__}, {data.selected.selector}",
-            legend=tuple(name for name in CATEGORIES if name in used),
             recording=recorded(findings.recording),
         )
-
-
-def _used_categories(data: ReportData) -> set[str]:
-    """The categories whose colors the page uses."""
-    account = breakdown(data)
-    used = set(account.times) if account else set()
-    if data.has_rows("comm_comp_overlap"):
-        total = data.row(
-            "SELECT sum(exposed_ns) AS exposed_comm, sum(overlap_ns) AS hidden_comm FROM comm_comp_overlap"
-        )
-        used |= {name for name, ns in total.items() if ns}
-    if data.has_rows("collective_waits"):
-        used |= {"comm_wait", "exposed_transfer"}
-    return used
 
 
 _SEVERITIES = {"slower": "critical", "faster": "passed", "no change": "passed"}
@@ -170,9 +156,6 @@ def two_runs(
     """
     notify("computing the page")
     timelines, host = median_steps(runs)
-    breakdown = change.breakdown
-    rows = breakdown.level("breakdown").rows if breakdown else ()
-    categories = {base_category(row.part) for row in rows}
     verdict_cards = (_comparability_card(change), _step_times_card(times))
     sections = (
         Section("verdict", "Verdict", sentence(change.line), verdict_cards),
@@ -192,7 +175,6 @@ def two_runs(
         tiles=tuple(_tiles(change)),
         sections=sections,
         footer=f"tracewarehouse {__version__}",
-        legend=("base", "head", *(name for name in CATEGORIES if name in categories), "longer", "shorter"),
         recording=change.recording,
     )
 
@@ -451,7 +433,7 @@ def _series_card(series: Series, change: Change, history: History) -> Card:
     return Card(series.name or "Step time over runs", text, (figure,))
 
 
-RowValues = Mapping[str, Any]
+RowValues = dict[str, Any]
 _MAX_LABELS = 3
 _MAX_STEPS = 40
 _STACK_ORDER = [name for name in COLORS if name in CATEGORIES]

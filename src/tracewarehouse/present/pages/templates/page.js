@@ -31,7 +31,9 @@
     const table = document.getElementById(field.getAttribute('aria-controls'));
     field.addEventListener('input', () => {
       const words = field.value.toLowerCase();
-      for (const row of table.tBodies[0].rows) row.hidden = ![...row.cells].map(full).join('\n').toLowerCase().includes(words);
+      const rows = [...table.tBodies[0].rows];
+      for (const row of rows) row.hidden = ![...row.cells].map(full).join('\n').toLowerCase().includes(words);
+      table.closest('details').querySelector('.none').hidden = rows.some(row => !row.hidden);
     });
   }
   const copy = async text => {
@@ -45,6 +47,17 @@
       button.textContent = done ? 'Copied' : 'Selected';
       setTimeout(() => { button.textContent = 'Copy'; }, 1500);
     });
+  }
+  // Cards lie below each other without holes, in reading order.
+  for (const cards of document.querySelectorAll('.cards:not(.cards-1)')) {
+    const pack = () => {
+      cards.classList.remove('packed');
+      const heights = [...cards.children].map(card => card.offsetHeight);
+      cards.classList.add('packed');
+      heights.forEach((height, at) => { cards.children[at].style.gridRowEnd = `span ${Math.ceil(height / 4)}`; });
+    };
+    let width = 0;
+    new ResizeObserver(() => { if (cards.clientWidth !== width) { width = cards.clientWidth; pack(); } }).observe(cards);
   }
   const show = event => {
     const mark = event.target.closest?.('svg [aria-roledescription="mark"],svg [aria-label][role="graphics-symbol"]');
