@@ -65,7 +65,8 @@ class Browser:
         for (const table of document.querySelectorAll('table'))
           if (table.dataset.name === arguments[0])
             return [...table.rows].filter(row => !row.hidden)
-              .map(row => [...row.cells].map(cell => cell.dataset.sql ?? cell.dataset.full ?? cell.textContent));
+              .map(row => [...row.cells]
+                .map(cell => cell.dataset.sql ?? cell.dataset.full ?? cell.textContent));
         return [];
         """
         cells: list[list[str]] = self.run(script, name)

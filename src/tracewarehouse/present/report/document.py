@@ -142,10 +142,11 @@ class Table(Struct, frozen=True):
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """The names of the columns in words; shares of a column that is there, too, are called so."""
+        """The names of the columns in words; those with the words of another one also have their unit."""
         words = [_words(field.name) for field in self.fields]
+        units = {"ratio": " share", "ns": " time"}
         return tuple(
-            f"{word} share" if field.unit == "ratio" and words.count(word) > 1 else word
+            word + units.get(field.unit or "", "") if words.count(word) > 1 else word
             for field, word in zip(self.fields, words, strict=True)
         )
 

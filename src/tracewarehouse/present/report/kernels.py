@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 
 from tracewarehouse.present.plot.charts import (
     Bar,
@@ -17,14 +18,17 @@ from tracewarehouse.present.plot.theme import color_key
 from tracewarehouse.present.render.text import flop, flop_rate, plural
 from tracewarehouse.present.report.data import ReportData, Row, kernels_by_step, mean_step_ns
 from tracewarehouse.present.report.document import (
+    MAX_ROWS,
     Card,
     Command,
     Figure,
     Listing,
     Section,
+    Table,
     TreeNode,
     bar_card,
     combined_ranks,
+    contract_of,
     distinct_labels,
     duration,
     first_rows,
@@ -32,6 +36,7 @@ from tracewarehouse.present.report.document import (
     percent,
     tables,
 )
+from tracewarehouse.result import Field
 
 _MAX_BARS = 10
 _BY_NAME = """
@@ -67,6 +72,7 @@ def kernels_section(data: ReportData) -> Section:
     order = "launches DESC, gpu_activities DESC, state, api"
     printed = (
         combined_ranks(data, "kernel_summary", "Kernels, memcpy and memset by time", "sum_ns DESC, name"),
+        *_places_table(data),
         combined_ranks(data, "op_summary", of_op, op_order),
         combined_ranks(data, "launch_summary", "Launches by runtime function", order),
         *tables(data, *_TABLES),
@@ -83,6 +89,25 @@ def kernels_section(data: ReportData) -> Section:
         for row in profiled
     )
     return Section("kernels", "Kernels", summary, cards, printed, commands=commands)
+
+
+def _places_table(data: ReportData) -> Iterator[Table]:
+    """What launches the kernels with the most time per step; none without complete steps."""
+    by_step = kernels_by_step(data, "name", "op", "module_path")
+    if by_step is None:
+        return
+    rows = sorted(by_step.mean_ns.items(), key=lambda row: (-row[1], str(row[0])))
+    docs = {column.name: column.doc for column in contract_of(data.result("step_kernels")).columns}
+    names = ("name", "op", "module_path")
+    yield Table(
+        name="step_kernels",
+        caption="Kernels by operator and module",
+        fields=(*(Field(name, "VARCHAR") for name in names), Field("per_step_ns", "DOUBLE", "ns")),
+        docs=(*(docs[name] for name in names), "Time per step: mean of ranks and complete steps."),
+        rows=[[*key, ns] for key, ns in rows[:MAX_ROWS]],
+        total=len(rows),
+        command=f"tw show step_kernels --run {shlex.quote(data.run)}",
+    )
 
 
 def _kernels_summary(data: ReportData) -> str:

@@ -128,7 +128,7 @@
     for (const [key, color, name] of data.categories) {
       if (!sums[key]) continue;
       const item = make(part('.legend'), 'li', '');
-      make(item, 'i', '').style.background = `color-mix(in srgb,var(--${color}) 40%,var(--paper))`;
+      make(item, 'i', '').style.background = `color-mix(in srgb,var(--${color}) 35%,var(--paper))`;
       item.append(`${name} ${share(sums[key])}`);
     }
     figure.flame = { frames, all, zoom, root: () => root, selected: () => selected, box: frame => boxes.get(frame) };

@@ -27,7 +27,7 @@
       body.append(...[...body.rows].sort(order));
     });
   }
-  for (const field of document.querySelectorAll('input[type=search]')) {
+  for (const field of document.querySelectorAll('.tools input[type=search]')) {
     const table = document.getElementById(field.getAttribute('aria-controls'));
     field.addEventListener('input', () => {
       const words = field.value.toLowerCase();
