@@ -354,9 +354,8 @@ def test_missing_data_is_reported_once(tmp_path: Path) -> None:
     warehouse.ingest(tmp_path / "traces", run="bare")
     page = warehouse.report("bare")
     by_key = {section.key: section for section in page.sections}
-    assert by_key["communication"].summary == "No communication data: no collectives recorded."
-    assert by_key["communication"].cards == by_key["communication"].tables == ()
-    assert by_key["memory"].summary == "Memory use is unknown: no memory events recorded."
+    assert "communication" not in by_key  # no collectives
+    assert {card.title for card in by_key["memory"].cards}.isdisjoint({"Memory use", "Peak by device"})
     statement = "No allocations were recorded; results that need them are missing."
     assert by_key["limits"].statements.count(statement) == 1
 
@@ -387,7 +386,7 @@ def test_labels_name_the_window_without_steps_and_the_rank_if_it_is_the_only_one
     tiles = {tile.name: tile.note for tile in warehouse.report("base", "head").tiles}
     assert (tiles["base"], tiles["head"], tiles["verdict"]) == (*["mean window"] * 2, "time of the window")
     kernels = next(each for each in warehouse.report("base").sections if each.key == "kernels")
-    assert "300 ns total on rank 3; " in "".join(kernels.statements) + str(kernels.summary)
+    assert "300 ns total on rank 3 in the recording; " in "".join(kernels.statements) + str(kernels.summary)
 
 
 @pytest.mark.parametrize(
@@ -444,7 +443,7 @@ def test_a_server_with_graphs_has_sections_for_both(tmp_path: Path) -> None:
     warehouse.ingest(tmp_path / "serve")
     before = {section.key: section for section in warehouse.report("serve").sections}
     assert before["graphs"].summary.startswith("3 graph launches of 2 shapes replay ")
-    assert "tw derive graphs serve finds them" in before["graphs"].statements[0]
+    assert before["graphs"].commands[0].text == "tw derive graphs serve"
     warehouse.derive("graphs", "serve")
     page = warehouse.report("serve")
     after = {section.key: section for section in page.sections}

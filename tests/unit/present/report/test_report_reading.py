@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,16 @@ pytestmark = needs_chromium
 
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
-    """A run with one finding, and the same job without a GPU."""
+    """A run with a slow rank."""
     folder = tmp_path_factory.mktemp("reading")
-    settings = {"ranks": 2, "tensor": 1, "steps": 4, "layers": 2, "hidden": 256, "sequence": 256}
+    settings: dict[str, Any] = {
+        "ranks": 2,
+        "tensor": 1,
+        "steps": 4,
+        "layers": 2,
+        "hidden": 256,
+        "sequence": 256,
+    }
     tw.simulate(folder / "job", seed=3, injections=["slow-rank:rank=1,what=compute,factor=2"], **settings)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "job", run="job", jobs=1)
@@ -33,8 +41,8 @@ def report(warehouse: tw.Warehouse) -> Page:
 
 
 @pytest.fixture(scope="module")
-def page(warehouse: tw.Warehouse, report: Page) -> Path:
-    path = warehouse.root.parent / "job.html"
+def page(report: Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "job.html"
     path.write_text("".join(report.html()), encoding="utf-8")
     return path
 
@@ -81,7 +89,7 @@ def test_headings_and_bars_have_one_denominator(window: Browser, page: Path, rep
     assert all("step" in each or "in the recording" in each for each in captions)
 
 
-def test_a_finding_stands_once_with_its_details_folded(window: Browser, page: Path, report: Page) -> None:
+def test_a_finding_is_there_once_with_its_details_folded(window: Browser, page: Path, report: Page) -> None:
     window.open(page)
     text = window.run("return document.body.innerText").replace("\u00a0", " ")
     assert text.count(report.verdict.sentence) == 1
@@ -92,7 +100,7 @@ def test_a_finding_stands_once_with_its_details_folded(window: Browser, page: Pa
     assert ("findings" in {section.key for section in report.sections}) == (others > 0)
 
 
-def test_legends_stand_beside_their_chart_and_list_what_is_drawn(window: Browser, page: Path) -> None:
+def test_legends_are_beside_their_chart_and_list_what_is_drawn(window: Browser, page: Path) -> None:
     window.open(page)
     legends = window.run(
         """
@@ -188,9 +196,11 @@ def test_cards_leave_no_large_holes(window: Browser, page: Path, width: int) -> 
     window.open(page)
     filled = window.run(
         """
-        return [...document.querySelectorAll('.cards')].filter(cards => cards.children.length > 1).map(cards => {
+        const several = [...document.querySelectorAll('.cards')].filter(cards => cards.children.length > 1);
+        return several.map(cards => {
           const area = each => { const box = each.getBoundingClientRect(); return box.width * box.height; };
-          return [cards.closest('section').id, [...cards.children].map(area).reduce((a, b) => a + b) / area(cards)];
+          const filled = [...cards.children].map(area).reduce((a, b) => a + b);
+          return [cards.closest('section').id, filled / area(cards)];
         });
         """
     )
