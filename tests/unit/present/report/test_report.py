@@ -238,7 +238,7 @@ def test_the_report_on_many_runs(window: Browser, warehouse_path: Path, tmp_path
     rows = window.cells("runs")[1:]
     assert rows[0][0].startswith("before") and rows[1][0].startswith("hostile")
     assert rows[0][2] == "" and re.fullmatch(r"\+[\d.]+ %", rows[1][2])  # the slow rank
-    assert "straggler" in rows[1][7] and rows[1][7].startswith("critical")
+    assert "Rank 1 is late" in rows[1][7] and rows[1][7].startswith("critical")
     sql = "SELECT run_id, sum(compute_ns) / count(*) AS ns FROM temporal_breakdown GROUP BY run_id"
     known = {row["run_id"]: row["ns"] for row in tw.open(warehouse_path).query(sql).rows()}
     assert [row[5] for row in rows] == [format_short(known[run], "ns") for run in ("before", "hostile")]
