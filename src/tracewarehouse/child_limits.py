@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
+from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, NoReturn
 
@@ -24,6 +25,7 @@ _INTERVAL_S, _GRACE_S = 0.02, 1.0
 _MARGIN = 1.2
 # A backstop for what allocates faster than the parent looks: on the address space, in memory limits.
 _BACKSTOP = 4
+_NEXT = b"0 0 -1 "  # what a child says before another answer
 # The pipe to the parent that watches this process, and the file with the sizes of this process.
 _watched: tuple[int, int] | None = None
 
@@ -41,8 +43,7 @@ def run_limited(work: Callable[[], NoReturn]) -> int | Killed:
 
     Without /proc, and where this process has threads already, `work` runs in this process.
     """
-    global _watched
-    if not os.access("/proc/self/statm", os.R_OK) or threading.active_count() > 1:
+    if not can_watch() or threading.active_count() > 1:
         work()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, there is no exit code
     signal.signal(signal.SIGUSR1, signal.default_int_handler)
@@ -51,7 +52,7 @@ def run_limited(work: Callable[[], NoReturn]) -> int | Killed:
         os.close(messages)
         import ctypes
 
-        _watched = parent, os.open("/proc/self/statm", os.O_RDONLY)
+        be_watched(parent)
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with its parent
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both
         work()
@@ -69,6 +70,23 @@ def run_limited(work: Callable[[], NoReturn]) -> int | Killed:
     killed = watch(child, messages, signals)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return killed or (code if code >= 0 else 128 - code)
+
+
+def can_watch() -> bool:
+    """Whether a parent can see what its child holds."""
+    return os.access("/proc/self/statm", os.R_OK)
+
+
+def be_watched(parent: int) -> None:
+    """From now on this process says on the pipe `parent` when a statement begins and when it has ended."""
+    global _watched
+    _watched = parent, os.open("/proc/self/statm", os.O_RDONLY)
+
+
+def begin_answer() -> None:
+    """The statements that follow have the time of another answer."""
+    if _watched is not None:
+        os.write(_watched[0], _NEXT)
 
 
 @contextmanager
@@ -101,21 +119,22 @@ def watch(child: int, messages: int, signals: Sequence[int]) -> Killed | None:
     `signals` are those that were passed on to the child: it has ended soon after the first, or is killed.
     """
     most = memory_bytes = timeout_s = spent_s = began = until = 0.0
-    sizes = os.open(f"/proc/{child}/statm", os.O_RDONLY)
-    while True:
-        if select.select([messages], [], [], _INTERVAL_S if most else None)[0]:
-            said = os.read(messages, select.PIPE_BUF).split()
-            if not said:
-                return None
-            spent_s, began = spent_s + (monotonic() - began if most else 0), monotonic()
-            most, memory_bytes, timeout_s = map(float, said[-3:])
-            until = began + timeout_s - spent_s + _GRACE_S
-            continue
-        until = min(until, monotonic() + _GRACE_S) if signals else until
-        is_late = monotonic() > until
-        if (is_late or _sizes(sizes)[1] > most) and _kill(child, messages):
-            by = (signals[0] if signals else "time") if is_late else "memory"
-            return Killed(by, int(memory_bytes), timeout_s)
+    with Path(f"/proc/{child}/statm").open("rb") as statm:
+        while True:
+            if select.select([messages], [], [], _INTERVAL_S if most else None)[0]:
+                said = os.read(messages, select.PIPE_BUF).split()
+                if not said:
+                    return None
+                spent_s = 0.0 if b"-1" in said else spent_s + (monotonic() - began if most else 0)
+                began = monotonic()
+                most, memory_bytes, timeout_s = map(float, said[-3:])
+                until = began + timeout_s - spent_s + _GRACE_S
+                continue
+            until = min(until, monotonic() + _GRACE_S) if signals else until
+            is_late = monotonic() > until
+            if (is_late or _sizes(statm.fileno())[1] > most) and _kill(child, messages):
+                by = (signals[0] if signals else "time") if is_late else "memory"
+                return Killed(by, int(memory_bytes), timeout_s)
 
 
 def _sizes(file: int) -> list[int]:

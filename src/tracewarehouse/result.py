@@ -19,6 +19,7 @@ from tracewarehouse.contracts.contract import ARGS, PRINTED, TEMPLATE
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import Field as Field
 from tracewarehouse.exact_text import csv_text, json_text, spreadsheet_text
+from tracewarehouse.hints import cli_text
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -323,6 +324,33 @@ class Result(Struct, frozen=True):
             before = ",\n"
         yield "\n]\n" if len(self) else "]\n"
 
+    def envelope(
+        self, command: str, error: TwError | None = None, left_out: Mapping[str, str] | None = None
+    ) -> str:
+        """Returns the JSON object that `tw COMMAND --json` prints: the rows, with what describes them.
+
+        Args:
+            command: Its name.
+            error: What the rows amount to, such as a failed gate.
+            left_out: Runs that are left out, with the reason (default: those of this result).
+
+        Example:
+            >>> json.loads(result.envelope("show"))["ok"]
+            True
+        """
+        return enveloped(
+            command,
+            # The same text as with --format json.
+            "".join(self.json()).rstrip("\n"),
+            error,
+            self.left_out if left_out is None else left_out,
+            columns=[{"name": each.name, "type": each.type, "unit": each.unit} for each in self.columns()],
+            provenance=asdict(self.provenance),
+            skipped=[{**asdict(each), "reason": cli_text(each.reason)} for each in self.skipped],
+            recording=self.recording,
+            quality=list(map(cli_text, self.notices)),
+        )
+
     def write(self, path: str | Path) -> Path:
         """Writes the rows to a file in the format of its extension: .parquet, .csv, .json or .jsonl.
 
@@ -404,6 +432,34 @@ class Result(Struct, frozen=True):
         for start in range(0, self.table.num_rows, _ROWS_PER_BATCH):
             part = self.table.slice(start, _ROWS_PER_BATCH).combine_chunks()
             yield [_texts(column, write) for column, write in zip(part.columns, writers, strict=True)]
+
+
+def enveloped(
+    command: str,
+    rows: str = "[]",
+    error: TwError | Mapping[str, object] | None = None,
+    left_out: Mapping[str, str] | None = None,
+    **parts: object,
+) -> str:
+    """The JSON object of a command, in which every key is always present; `rows` is JSON already."""
+    if isinstance(error, TwError):
+        hint = error.hint and cli_text(error.hint)
+        error = {"class": type(error).__name__, "message": cli_text(error.message), "hint": hint}
+    first = {"tw": 1, "command": command, "ok": error is None}
+    rest: dict[str, object] = {
+        "columns": [],
+        "provenance": {},
+        "skipped": [],
+        "left_out": [{"run_id": run, "reason": cli_text(why)} for run, why in (left_out or {}).items()],
+        "recording": [],
+        "quality": [],
+        "error": error,
+    }
+    return f'{_dump(first)[:-1]}, "result": {rows}, {_dump({**rest, **parts})[1:]}\n'
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 class FileGroup(Struct, frozen=True):
@@ -536,3 +592,10 @@ def from_rows(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> Resu
     arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
     provenance = Provenance(tool=__version__, runs=())
     return Result(pa.Table.from_arrays(arrays, schema=schema), provenance)
+
+
+def contract_list(contracts: Iterable[Contract]) -> Result:
+    """A row per contract, without what is in it."""
+    fields = [Field("kind", "VARCHAR"), Field("group", "VARCHAR"), Field("name", "VARCHAR")]
+    fields += [Field("version", "INTEGER"), Field("summary", "VARCHAR")]
+    return from_rows(fields, [(c.kind, c.group, c.name, c.version, c.summary) for c in contracts])

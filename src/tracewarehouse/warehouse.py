@@ -32,6 +32,7 @@ from tracewarehouse.storage.model import (
     Published,
     UnreadableRun,
 )
+from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.parquet_file import Level, default_level
 from tracewarehouse.storage.store import Store, objects_at
 from tracewarehouse.version import __version__
@@ -69,8 +70,8 @@ def writing(method: Callable[P, R]) -> Callable[P, R]:
         warehouse: Warehouse = args[0]  # type: ignore[assignment]
         root, dry_run = warehouse.root, named.get("dry_run")
         # The first write tests an object store; a dry run in a folder writes nothing.
-        if root.is_web if isinstance(root, StoreUrl) else not dry_run:
-            objects_at(root).check_writable()
+        if warehouse.read_only or (root.is_web if isinstance(root, StoreUrl) else not dry_run):
+            warehouse._objects().check_writable()
         try:
             done = method(*args, **named)
         except (TwError, StoreUnavailable):  # it may have published some runs before
@@ -96,6 +97,7 @@ class Warehouse(Analyses[Result]):
         storage_options: Options of the store, as for `tw.open`.
         catalog: Definitions of tables and analyses (default: those of this release).
         verify: Compares each file with its SHA-256 (default: with its CRC-32; TW_VERIFY=1 sets it).
+        read_only: Nothing is written: `check` and `report` store nothing, methods that write are refused.
 
     Raises:
         ParamError: There are `storage_options` for a folder.
@@ -117,7 +119,9 @@ class Warehouse(Analyses[Result]):
         storage_options: Mapping[str, object] | None = None,
         catalog: Catalog | None = None,
         verify: bool = False,
+        read_only: bool = False,
     ) -> None:
+        self.read_only = read_only
         self.root: Location = location(path, storage_options)
         self.catalog = catalog or Catalog.load()
         self._level = Level.FULL if verify else default_level()
@@ -156,8 +160,15 @@ class Warehouse(Analyses[Result]):
             'fp8-on'
         """
         if self._opened is None:
-            self._opened = self._select_all(Store.open(self.root, tool=__version__))
+            store = Store.open(self.root, tool=__version__)
+            store.objects.read_only = self.read_only
+            self._opened = self._select_all(store)
         return self._opened
+
+    def _objects(self) -> Objects:
+        objects = objects_at(self.root)
+        objects.read_only = self.read_only
+        return objects
 
     def _select_all(self, store: Store) -> Selection:
         return Selection(store, self.catalog, level=self._level, noted=self.noted)

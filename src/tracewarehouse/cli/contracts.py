@@ -8,7 +8,6 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 import click
-from msgspec import to_builtins
 
 from tracewarehouse.cli.session import (
     Session,
@@ -21,7 +20,7 @@ from tracewarehouse.cli.session import (
 from tracewarehouse.contracts.contract import Contract, Kind, Param, RawTable
 from tracewarehouse.present.render.table import table, values, vertical
 from tracewarehouse.present.render.text import plural, show
-from tracewarehouse.result import Field, Result, from_rows
+from tracewarehouse.result import Field, Result
 
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import TableSize
@@ -39,25 +38,17 @@ def list_(session: Session, /, words: tuple[str, ...], kind: str | None, include
 
     With WORDs, those that have all of them in their name, summary or columns.
     """
-    from tracewarehouse.contracts.catalog import Catalog
+    from tracewarehouse.contracts.catalog import Catalog, words_found
+    from tracewarehouse.result import contract_list
 
     catalog = Catalog.load()
     contracts = [*catalog.analyses(), *catalog.views(), *catalog.tables(), *catalog.all("format")]
     if include_all:
         contracts = [contract for each in KINDS for contract in catalog.all(each)]
     listed = [c for c in contracts if kind in (None, c.kind) and (include_all or not c.transient)]
-    listed = [c for c in listed if _has_words(c, words)]
+    listed = [c for c in listed if words_found(c, words) == len(words)]
     listed.sort(key=lambda c: (KINDS.index(c.kind), c.group or "", c.name, c.version))
-    fields = [Field("kind", "VARCHAR"), Field("group", "VARCHAR"), Field("name", "VARCHAR")]
-    fields += [Field("version", "INTEGER"), Field("summary", "VARCHAR")]
-    rows = [(c.kind, c.group, c.name, c.version, c.summary) for c in listed]
-    session.out.print_result(from_rows(fields, rows))
-
-
-def _has_words(contract: Contract, words: Iterable[str]) -> bool:
-    columns = (f"{column.name} {column.doc}" for column in contract.columns)
-    text = " ".join((contract.name, contract.summary, *columns)).lower()
-    return all(word.lower() in text for word in words)
+    session.out.print_result(contract_list(listed))
 
 
 @command("tw describe kernels", "tw describe temporal_breakdown", "tw describe coverage@1")
@@ -73,16 +64,9 @@ def describe(session: Session, /, name: str) -> None:
 
     catalog = Catalog.load()
     contract = catalog.get(name)
-    hashes = {"own_hash": catalog.own_hash(contract), "effective_hash": catalog.effective_hash(contract)}
-    facts = {
-        key: value
-        for key, value in to_builtins(contract, enc_hook=str).items()
-        if key not in ("body", "body_line")
-    }
-    facts["requires"] = [str(ref) for ref in contract.requires]
-    session.out.print_text(
-        contract_text(contract, **hashes, width=line_width(session.out)), [{**facts, **hashes}]
-    )
+    row = catalog.description(contract)
+    text = contract_text(contract, row["own_hash"], row["effective_hash"], line_width(session.out))
+    session.out.print_text(text, [row])
 
 
 @command("tw sql temporal_breakdown", "tw sql temporal_breakdown | tw query -")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import click
-from msgspec import to_builtins
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from tracewarehouse.cli.paths import resolve
 from tracewarehouse.cli.session import (
@@ -109,17 +108,6 @@ def gate_error(results: Sequence[GateResult], allowed: bool, hint: str | None) -
         text = f"{len(unknown)} {of} inconclusive: {', '.join(unknown)}"
         return GateInconclusive(text, "--allow-inconclusive makes this exit code 0")
     return None
-
-
-def gate_rows(results: Iterable[GateResult]) -> list[dict[str, object]]:
-    """Gates as rows of the JSON envelope."""
-    return [{"gate": each.gate.text, **{key: getattr(each, key) for key in _GATE_FIELDS}} for each in results]
-
-
-_GATE_FIELDS = (
-    *("outcome", "base", "head", "value", "low", "high", "reason", "test"),
-    *("detects", "power_at_bound", "power_at_twice"),
-)
 
 
 def junit(results: Sequence[GateResult], line: str, allowed: bool) -> str:
@@ -390,7 +378,7 @@ def _print_untested(
     """Prints gates that cannot be tested yet: inconclusive, so exit code 5 unless that is allowed."""
     from tracewarehouse.cli.output import line_width, write_text
     from tracewarehouse.compare.diff.gate import GateResult, parse
-    from tracewarehouse.present.answers import untested_gates
+    from tracewarehouse.present.answers import gate_rows, untested_gates
 
     format_ = session.format if session.format == _GITHUB else session.out.resolved_format
     if not session.json and format_ not in ("table", "md", _GITHUB):
@@ -414,7 +402,7 @@ def _print_levels(
     session: Session, change: Change, levels: tuple[str, ...], error: TwError | None, is_short: bool
 ) -> None:
     from tracewarehouse.cli.output import line_width
-    from tracewarehouse.present.answers import change_text, markdown_comment
+    from tracewarehouse.present.answers import change_row, change_text, markdown_comment
 
     top = _TOP if session.top is None else session.top
     format_ = session.out.resolved_format
@@ -427,7 +415,7 @@ def _print_levels(
             lines = change_text(change, _SHORT_LEVELS, top, width)
         else:
             lines = change_text(change, levels, top, width)
-        session.out.print_text(lines, [] if not session.json else [_row(change)], error)
+        session.out.print_text(lines, [] if not session.json else [change_row(change)], error)
     else:
         session.out.print_result(change.rows(levels), error)
     for part in (change.breakdown, change.bandwidth):
@@ -441,26 +429,6 @@ def _print_comment(session: Session, text: str, error: TwError | None) -> None:
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(text)
     session.out.print_text(text, [], error)
-
-
-def _row(change: Change) -> dict[str, object]:
-    """The complete comparison, for the JSON envelope."""
-    from tracewarehouse.compare.diff.causes import spread
-
-    return {
-        "base": list(change.base),
-        "head": list(change.head),
-        "differences": [asdict(each) for each in change.differences],
-        "verdict": {**to_builtins(change.verdict), "line": change.line},
-        "late_rank": change.late_rank,
-        "causes": list(change.causes),
-        "spread": [] if change.breakdown is None else [asdict(each) for each in spread(change.breakdown)],
-        "gates": gate_rows(change.gates),
-        "breakdown": None if change.breakdown is None else change.rows().rows(),
-        "no_breakdown_reason": change.no_breakdown_reason,
-        "bandwidth": [] if change.bandwidth is None else change.bandwidth.rows.rows(),
-        "snapshot": [] if change.snapshot is None else change.snapshot.rows.rows(),
-    }
 
 
 # System → its template, and where its file belongs.

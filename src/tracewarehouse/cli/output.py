@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.contract import Contract
@@ -177,7 +177,7 @@ class Output(Struct, frozen=True, dict=True):
         result = self._chosen(result)
         shown = result if self.limit is None else result.head(self.limit)
         if self.json:
-            self._write([self._envelope(shown, error)])
+            self._write([shown.envelope(self.command, error, self.left_out)])
         elif as_text is not None and self.resolved_format in _TEXT_FORMATS:
             self._write([for_terminal(as_text(shown))])
         else:
@@ -195,7 +195,7 @@ class Output(Struct, frozen=True, dict=True):
     ) -> None:
         """Prints text; the envelope contains `rows` instead."""
         if self.json:
-            self._write([self._enveloped(rows=_dump(rows), error=error)])
+            self._write([self._enveloped(rows, error)])
         else:
             self._write([for_terminal(text if text.endswith("\n") or not text else text + "\n")])
         self._print_error(error)
@@ -210,7 +210,10 @@ class Output(Struct, frozen=True, dict=True):
 
     def print_failure(self, kind: str, message: str, hint: str | None) -> None:
         """Prints the envelope of an error; the caller prints to stderr."""
-        sys.stdout.write(_enveloped(self.command, error={"class": kind, "message": message, "hint": hint}))
+        from tracewarehouse.result import enveloped
+
+        error = {"class": kind, "message": message, "hint": hint}
+        sys.stdout.write(enveloped(self.command, error=error))
 
     def _print_error(self, error: TwError | None) -> None:
         if error is not None:
@@ -287,20 +290,11 @@ class Output(Struct, frozen=True, dict=True):
             with _replacing(self.output) as unfinished:
                 unfinished.write_bytes(data)
 
-    def _enveloped(self, **parts: Any) -> str:
-        left_out = [{"run_id": run, "reason": cli_text(why)} for run, why in self.left_out.items()]
-        return _enveloped(self.command, left_out=left_out, **parts)
+    def _enveloped(self, rows: Sequence[Mapping[str, object]], error: TwError | None) -> str:
+        from tracewarehouse.result import enveloped
 
-    def _envelope(self, result: Result, error: TwError | None) -> str:
-        return self._enveloped(
-            error=error,
-            # The same text as with --format json.
-            rows="".join(result.json()).rstrip("\n"),
-            columns=[{"name": each.name, "type": each.type, "unit": each.unit} for each in result.columns()],
-            provenance=asdict(result.provenance),
-            skipped=[{**asdict(each), "reason": cli_text(each.reason)} for each in result.skipped],
-            recording=result.recording,
-            quality=list(map(cli_text, result.notices)),
+        return enveloped(
+            self.command, json.dumps(rows, ensure_ascii=False, default=str), error, self.left_out
         )
 
     def _write(self, chunks: Iterable[str]) -> None:
@@ -400,36 +394,6 @@ def _unfinished(path: Path) -> Iterator[Path]:
         if not in_place:
             with suppress(OSError):  # it may never have been created
                 unfinished.unlink()
-
-
-def _enveloped(
-    command: str,
-    rows: str = "[]",
-    error: TwError | Mapping[str, object] | None = None,
-    **parts: object,
-) -> str:
-    """The envelope as JSON; every key is always present."""
-    if isinstance(error, TwError):
-        error = {
-            "class": type(error).__name__,
-            "message": cli_text(error.message),
-            "hint": error.hint and cli_text(error.hint),
-        }
-    first = {"tw": 1, "command": command, "ok": error is None}
-    rest: dict[str, object] = {
-        "columns": [],
-        "provenance": {},
-        "skipped": [],
-        "left_out": [],
-        "recording": [],
-        "quality": [],
-        "error": error,
-    }
-    return f'{_dump(first)[:-1]}, "result": {rows}, {_dump({**rest, **parts})[1:]}\n'
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def error_lines(message: str, hint: str | None) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections import ChainMap
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path, PurePath, PurePosixPath
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import astuple, replace
 
 from tracewarehouse import hints
@@ -314,6 +314,14 @@ class Catalog(Struct, frozen=True, dict=True):
         is_known = self.contracts.get(contract.ref) is contract and contract.ref in self._own_hashes
         return self._own_hashes[contract.ref] if is_known else own_hash(contract)
 
+    def description(self, contract: Contract) -> dict[str, Any]:
+        """All that a contract says, with its hashes, without its SQL."""
+        facts = to_builtins(contract, enc_hook=str)
+        requires = [str(ref) for ref in contract.requires]
+        hashes = {"own_hash": self.own_hash(contract), "effective_hash": self.effective_hash(contract)}
+        kept = {key: value for key, value in facts.items() if key not in ("body", "body_line")}
+        return {**kept, "requires": requires, **hashes}
+
     def effective_hash(self, contract: Contract) -> str:
         """sha256 over its own hash and the hashes of its requirements.
 
@@ -470,6 +478,13 @@ def write_lock(entries: Mapping[Ref, Locked]) -> str:
         for ref, status, own, effective in sorted(entries.values())
     )
     return LOCK_HEADER + "".join(lines)
+
+
+def words_found(contract: Contract, words: Iterable[str]) -> int:
+    """How many of the words are in the name, the summary or the columns of a contract."""
+    columns = (f"{column.name} {column.doc}" for column in contract.columns)
+    text = " ".join((contract.name, contract.summary, *columns)).lower()
+    return sum(word.lower() in text for word in words)
 
 
 def sql_folder() -> Path:

@@ -1,10 +1,10 @@
-"""What `tw ingest`, `tw check` and `tw diff` print, as text and as Markdown."""
+"""What `tw ingest`, `tw check` and `tw diff` print: as text, as Markdown, and the rows of JSON."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from itertools import chain
@@ -12,7 +12,8 @@ from shlex import quote
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+from msgspec import to_builtins
+from msgspec.structs import asdict, replace
 
 from tracewarehouse.display_names import HOST_LEVELS, LEVELS
 from tracewarehouse.errors import TwError
@@ -274,6 +275,37 @@ def gate_value(result: GateResult) -> str | None:
     if result.low is None or result.high is None:
         return change
     return f"{change} [{100 * result.low:.1f}, {100 * result.high:.1f}]"
+
+
+def gate_rows(results: Iterable[GateResult]) -> list[dict[str, object]]:
+    """Gates as rows of the JSON object."""
+    return [{"gate": each.gate.text, **{key: getattr(each, key) for key in _GATE_FIELDS}} for each in results]
+
+
+_GATE_FIELDS = (
+    *("outcome", "base", "head", "value", "low", "high", "reason", "test"),
+    *("detects", "power_at_bound", "power_at_twice"),
+)
+
+
+def change_row(change: Change) -> dict[str, object]:
+    """The complete comparison, for the JSON object."""
+    from tracewarehouse.compare.diff.causes import spread
+
+    return {
+        "base": list(change.base),
+        "head": list(change.head),
+        "differences": [asdict(each) for each in change.differences],
+        "verdict": {**to_builtins(change.verdict), "line": change.line},
+        "late_rank": change.late_rank,
+        "causes": list(change.causes),
+        "spread": [] if change.breakdown is None else [asdict(each) for each in spread(change.breakdown)],
+        "gates": gate_rows(change.gates),
+        "breakdown": None if change.breakdown is None else change.rows().rows(),
+        "no_breakdown_reason": change.no_breakdown_reason,
+        "bandwidth": [] if change.bandwidth is None else change.bandwidth.rows.rows(),
+        "snapshot": [] if change.snapshot is None else change.snapshot.rows.rows(),
+    }
 
 
 _NAMED_RECORDINGS, _MOST_ALIKE = 5, 5

@@ -98,8 +98,12 @@ class Objects(Protocol):
     def absent(self, error: OSError) -> TwError:
         """The error of a place without a warehouse, when `error` was raised by reading its identity."""
 
+    read_only: bool = False
+
     def check_writable(self) -> None:
         """Raises WarehouseError if the objects cannot be changed from here."""
+        if self.read_only:
+            raise WarehouseError(f"{self.url} was opened with read_only")
 
     @property
     def is_shared(self) -> bool:
@@ -178,6 +182,7 @@ class LocalObjects(Objects):
 
     def check_writable(self) -> None:
         """Raises WarehouseError if the folder for unfinished files exists and refuses new ones."""
+        super().check_writable()
         staging = self.root / STAGING
         if staging.is_dir() and not os.access(staging, os.W_OK | os.X_OK):
             raise disk_error(staging, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))

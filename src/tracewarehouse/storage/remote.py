@@ -158,6 +158,7 @@ class RemoteObjects(Objects):
 
     def check_writable(self) -> None:
         """Anything may be written, as far as the credentials allow."""
+        super().check_writable()
 
     def describe(self, key: str) -> str:
         """The URL of an object."""
