@@ -56,6 +56,7 @@ LAYERS = (
     ("devtools",),
     ("warehouse", "notebook", "__init__"),
     ("demo",),
+    ("serve",),
     ("cli", "hta", "__main__"),
 )
 # Folders with parts in several layers.
@@ -87,8 +88,20 @@ HOMES = {
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
+    "mcp": {"serve"},
+    "pydantic": {"serve"},
     "ray": {"engines"},
-    "pyarrow": {"slim_imports", "duck", "result", "storage", "ingest", "formats", "derive", "export"},
+    "pyarrow": {
+        "slim_imports",
+        "duck",
+        "result",
+        "storage",
+        "ingest",
+        "formats",
+        "derive",
+        "export",
+        "serve",
+    },
 }
 # Records are structs of msgspec.
 EVERYWHERE = sys.stdlib_module_names | {"msgspec", "tracewarehouse"}

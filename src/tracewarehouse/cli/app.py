@@ -43,6 +43,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "label": "runs:label",
         "sql": "contracts:sql",
         "whatif": "derive:whatif",
+        "mcp": "shell:mcp",
         "derive": "derive:derive",
         "gate": "diff:gate",
         "acknowledge": "history:acknowledge",

@@ -1,4 +1,4 @@
-"""`tw shell`: the DuckDB shell on the warehouse, or a built-in prompt; `tw query`; `tw completion`."""
+"""`tw shell`: the DuckDB shell on the warehouse, or a prompt; `tw query`, `tw mcp`, `tw completion`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from tracewarehouse.cli.session import (
     selection_options,
     strict_runs_option,
     terminal_options,
+    verify_option,
 )
 from tracewarehouse.contracts.sql_tokens import split_statements
-from tracewarehouse.errors import TwError, UnknownName, is_interrupt
+from tracewarehouse.errors import MissingExtra, TwError, UnknownName, is_interrupt
 from tracewarehouse.memory_limits import Limits
 
 if TYPE_CHECKING:
@@ -121,6 +122,25 @@ def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, m
     limits = Limits(max_rows or None, timeout or None, memory or None)
     result = session.open().query(text, limits)
     session.out.print_result(result)
+
+
+@command("tw mcp", "tw mcp -w s3://bucket/warehouse", "claude mcp add traces -- tw mcp -w $PWD/warehouse")
+@verify_option
+@terminal_options
+def mcp(session: Session, /) -> None:
+    """Serve the warehouse to agents (Model Context Protocol, stdio).
+
+    A client such as Claude Code or Cursor starts it. Nothing is written.
+
+    \fIts tools are those of tw runs, check, diff, history, list, describe, show, query and whatif, with
+    recording and export_trace. SQL runs in a process that is killed beyond 30 s or 1 GB. Names from traces
+    are only in JSON values. Needs the extra `mcp`.
+    """
+    try:
+        from tracewarehouse.serve.mcp import serve
+    except ModuleNotFoundError as error:
+        raise MissingExtra("tw mcp needs the MCP SDK", "pip install 'tracewarehouse[mcp]'") from error
+    serve(session.warehouse, session.verify)
 
 
 @command("tw help diff", "tw help", name="help")

@@ -1,0 +1,1 @@
+"""Doors to a warehouse for other programs: SQL of users in child processes, and `tw mcp` for agents."""

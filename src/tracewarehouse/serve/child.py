@@ -1,0 +1,285 @@
+"""SQL of users in child processes, which are reused, and killed beyond the limits of `tw query`.
+
+A child opens the warehouse for each statement, so that it sees every run, with the connection of `tw query`:
+read-only, and limited to the files of the runs. SQL goes in, Arrow IPC comes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from queue import SimpleQueue
+from subprocess import PIPE, Popen
+from threading import Thread
+from time import sleep
+from typing import IO, Any, Final
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from tracewarehouse import child_limits, errors
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.errors import QueryError, StoreUnavailable, TwError
+from tracewarehouse.hints import cli_text
+from tracewarehouse.location import Location, StoreUrl, location
+from tracewarehouse.memory_limits import Limits
+from tracewarehouse.result import Provenance, Result, Skipped
+
+_LIMITS: Final = Limits()
+# For opening the warehouse, and for sending the rows; the limits hold while the statement runs.
+_OTHER_S = 60.0
+_SIZE_BYTES = 8  # of the number before each message
+_MAIN = f"from {__name__} import main; main()"
+
+
+class Request(Struct):
+    """One statement, and the warehouse."""
+
+    sql: str
+    place: str
+    options: dict[str, str]
+    limits: Limits
+    most_bytes: int
+    runs: tuple[str, ...] | None = None
+    ranks: tuple[int, ...] | None = None
+
+
+class Answer(Struct):
+    """The rows of a statement and what describes them, or its error: class, message, hint."""
+
+    rows: bytes = b""
+    provenance: Provenance | None = None
+    skipped: tuple[Skipped, ...] = ()
+    notices: tuple[str, ...] = ()
+    recording: tuple[dict[str, Any], ...] = ()
+    left_out: dict[str, str] = {}
+    error: tuple[str, str, str | None] | None = None
+
+
+class LimitedQueries:
+    """Runs SQL of users in up to `processes` children, which are started when they are needed.
+
+    Callers wait for a free child. A child that is killed is replaced at the next call.
+    """
+
+    def __init__(self, root: Location, processes: int = 2, most_bytes: int = 64 << 20) -> None:
+        self._root, self._most_bytes = root, most_bytes
+        self._idle: list[_Child] = []
+        self._free = asyncio.Semaphore(processes)
+
+    async def query(
+        self,
+        sql: str,
+        limits: Limits = _LIMITS,
+        runs: Iterable[str] | None = None,
+        ranks: Iterable[int] | None = None,
+    ) -> Result:
+        """The rows of one SELECT on the selected runs and ranks; if it is cancelled, the child is killed.
+
+        Raises QueryError with DuckDB's message, QueryLimitError beyond a limit or if the rows have more than
+        `most_bytes`, UnknownName for a run or rank.
+        """
+        options = dict(self._root.options) if isinstance(self._root, StoreUrl) else {}
+        request = Request(sql, str(self._root), options, limits, self._most_bytes)
+        request.runs = None if runs is None else tuple(runs)
+        request.ranks = None if ranks is None else tuple(ranks)
+        async with self._free:
+            child = self._idle.pop() if self._idle else _Child()
+            try:
+                async with asyncio.timeout(limits.timeout_s and limits.timeout_s + _OTHER_S):
+                    data = await asyncio.to_thread(child.ask, msgspec.msgpack.encode(request))
+            except TimeoutError:
+                child.kill()
+                raise _killed("time", limits) from None
+            except BaseException:
+                child.kill()
+                raise
+            if data is None:
+                raise _killed(child.killed and child.killed.by, limits)
+            self._idle.append(child)
+        return _result(msgspec.msgpack.decode(data, type=Answer))
+
+    def close(self) -> None:
+        """Ends the children that run no statement; the next call starts new ones."""
+        while self._idle:
+            self._idle.pop().end()
+
+
+class _Child:
+    """A child process, started by the first request; its methods but `kill` are called by one thread."""
+
+    def __init__(self) -> None:
+        self._process: Popen[bytes] | None = None
+        self._watcher: Thread | None = None
+        self._is_unwanted = False
+        self.killed: child_limits.Killed | None = None
+
+    def ask(self, request: bytes) -> bytes | None:
+        """The answer; None if the child ended before, which is then cleared away."""
+        process = self._process or self._started()
+        if self._is_unwanted:
+            process.kill()
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):
+            _send(process.stdin, request)
+        data = _receive(process.stdout)
+        if data is None:
+            self.end()
+        return data
+
+    def kill(self) -> None:
+        """Ends a statement from another thread: `ask` then returns None."""
+        self._is_unwanted = True
+        if self._process is not None:
+            self._process.kill()
+
+    def end(self) -> None:
+        """Waits for the end of the process, which comes when its input is closed."""
+        from tracewarehouse.temp_folders import delete_unused
+
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        if self._watcher is not None:
+            self._watcher.join()  # it may still look at the process
+        process.wait()
+        process.stdout.close()
+        delete_unused()
+
+    def _started(self) -> Popen[bytes]:
+        can_watch = child_limits.can_watch()
+        messages, parent = os.pipe()
+        # Not in the group of this process: a terminal sends Ctrl-C to all of it.
+        self._process = Popen(
+            [sys.executable, "-P", "-c", _MAIN, *([str(parent)] if can_watch else [])],
+            stdin=PIPE,
+            stdout=PIPE,
+            pass_fds=(parent,),
+            start_new_session=True,
+        )
+        os.close(parent)
+        if can_watch:
+            self._watcher = Thread(target=self._watch, args=(self._process.pid, messages), daemon=True)
+            self._watcher.start()
+        else:
+            os.close(messages)
+        return self._process
+
+    def _watch(self, process: int, messages: int) -> None:
+        self.killed = child_limits.watch(process, messages, ())
+        os.close(messages)
+
+
+def _killed(by: str | int | None, limits: Limits) -> QueryError:
+    """Why the child of a statement has ended."""
+    from tracewarehouse.duck.engine import memory_error, time_error
+
+    if by == "memory":
+        return memory_error(limits)
+    if by == "time":
+        return time_error(limits)
+    return QueryError("the process of the query ended", "select fewer rows, or other functions")
+
+
+def _result(answer: Answer) -> Result:
+    if answer.error is not None:
+        raise _error(*answer.error)
+    assert answer.provenance is not None
+    with pa.ipc.open_stream(answer.rows) as reader:
+        table = reader.read_all()
+    notes = answer.skipped, answer.notices, answer.recording, answer.left_out
+    return Result(table, answer.provenance, None, *notes)
+
+
+def _error(name: str, message: str, hint: str | None) -> TwError:
+    """An error of the child, by the name of its class."""
+    from tracewarehouse.duck.engine import QueryLimitError
+
+    is_limit = name == QueryLimitError.__name__
+    found: type[TwError] = QueryLimitError if is_limit else getattr(errors, name, TwError)
+    error = found.__new__(found)
+    TwError.__init__(error, message, hint)
+    return error
+
+
+def _send(stream: IO[bytes], data: bytes) -> None:
+    stream.write(len(data).to_bytes(_SIZE_BYTES) + data)
+    stream.flush()
+
+
+def _receive(stream: IO[bytes]) -> bytes | None:
+    """A message; None at the end of the stream, also within a message."""
+    size = int.from_bytes(head) if len(head := stream.read(_SIZE_BYTES)) == _SIZE_BYTES else None
+    data = b"" if size is None else stream.read(size)
+    return data if len(data) == size else None
+
+
+def main() -> None:
+    """The child: answers one request after the other until its parent closes the pipe or ends."""
+    from tracewarehouse import slim_imports
+
+    slim_imports.install(numpy=False)
+    if sys.argv[1:]:
+        child_limits.be_watched(int(sys.argv[1]))
+    requests: SimpleQueue[bytes | None] = SimpleQueue()
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else is printed between answers
+    Thread(target=_read, args=(requests,), daemon=True).start()
+    catalog = Catalog.load()
+    while (data := requests.get()) is not None:
+        child_limits.begin_answer()
+        _send(answers, msgspec.msgpack.encode(answer(msgspec.msgpack.decode(data, type=Request), catalog)))
+
+
+def _read(requests: SimpleQueue[bytes | None]) -> None:
+    """Reads requests while a statement runs, which it ends if the parent is gone."""
+    while (data := _receive(sys.stdin.buffer)) is not None:
+        requests.put(data)
+    requests.put(None)
+    sleep(1)
+    os._exit(1)
+
+
+def answer(request: Request, catalog: Catalog) -> Answer:
+    """Runs the statement of a request; errors are part of the answer."""
+    from tracewarehouse.duck.engine import memory_error
+
+    try:
+        return _rows(request, catalog)
+    except (TwError, StoreUnavailable) as error:
+        failed: TwError | StoreUnavailable = error
+    except MemoryError:
+        failed = memory_error(request.limits)
+    except Exception as error:
+        failed = QueryError(f"unexpected {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    hint = failed.hint and cli_text(failed.hint)
+    return Answer(error=(type(failed).__name__, cli_text(failed.message), hint))
+
+
+def _rows(request: Request, catalog: Catalog) -> Answer:
+    from tracewarehouse.duck.engine import QueryLimitError
+    from tracewarehouse.warehouse import Warehouse
+
+    root = location(request.place, request.options or None)
+    with Warehouse(root, catalog=catalog, read_only=True) as every:
+        is_part = request.runs is not None or request.ranks is not None
+        warehouse = every.select(request.runs, request.ranks) if is_part else every
+        result = warehouse.query(request.sql, request.limits)
+    if result.table.nbytes > request.most_bytes:
+        raise QueryLimitError(f"the result has more than {request.most_bytes >> 20} MiB")
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, result.table.schema) as writer:
+        writer.write_table(result.table)
+    return Answer(
+        sink.getvalue().to_pybytes(),
+        result.provenance,
+        result.skipped,
+        tuple(map(cli_text, result.notices)),
+        tuple(map(dict, result.recording)),
+        dict(result.left_out),
+    )

@@ -1,0 +1,125 @@
+"""SQL of users in reused children: what they answer, what ends them, and that they see new runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracewarehouse as tw
+from conftest import ROOT
+from tracewarehouse.duck.engine import QueryLimitError
+from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
+from tracewarehouse.memory_limits import Limits
+from tracewarehouse.serve.child import LimitedQueries
+
+FIRST_STEPS = ROOT / "tests" / "data" / "first-steps"
+# Neither is counted or interrupted by DuckDB.
+ENDLESS = "SELECT damerau_levenshtein(repeat('ab', 40000), repeat('ba', 40000))"
+HOG = "SELECT max(i) FROM (SELECT unnest(range(500000000)) i)"
+COUNT = "SELECT run_id, count(*) AS n FROM kernels GROUP BY run_id"
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="has no /proc")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    tw.open(tmp_path / "wh").ingest(FIRST_STEPS / "rank0.json.gz", run="first", jobs=1)
+    return tmp_path / "wh"
+
+
+def own_children() -> list[int]:
+    """The children of all threads of this process."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return [int(child) for path in tasks for child in path.read_text().split()]
+
+
+def run(root: Path, work: Callable[[LimitedQueries], Coroutine[Any, Any, None]], **settings: int) -> None:
+    async def main() -> None:
+        queries = LimitedQueries(root, **settings)
+        try:
+            await work(queries)
+        finally:
+            queries.close()
+
+    asyncio.run(main())
+    assert not own_children()
+
+
+def test_one_child_answers_as_the_warehouse_does(root: Path) -> None:
+    async def work(queries: LimitedQueries) -> None:
+        found, expected = await queries.query(COUNT), tw.Warehouse(root).query(COUNT)
+        (child,) = own_children()
+        assert found.rows() == expected.rows() and found.columns() == expected.columns()
+        assert found.provenance == expected.provenance and found.notices == expected.notices
+        tw.open(root).ingest(FIRST_STEPS / "rank0.json.gz", run="second", jobs=1)
+        assert {row["run_id"] for row in (await queries.query(COUNT)).rows()} == {"first", "second"}
+        chosen = await queries.query(COUNT, runs=["second"], ranks=[0])
+        assert [row["run_id"] for row in chosen.rows()] == ["second"]
+        with pytest.raises(QueryError, match='"nme" not found') as failed:
+            await queries.query("SELECT nme FROM kernels")
+        assert failed.value.hint is not None and "name" in failed.value.hint
+        with pytest.raises(UnknownName, match="unknown run: third"):
+            await queries.query(COUNT, runs=["third"])
+        assert own_children() == [child]
+
+    run(root, work)
+
+
+def test_a_child_is_killed_beyond_a_limit_and_replaced(root: Path) -> None:
+    async def work(queries: LimitedQueries) -> None:
+        with pytest.raises(QueryLimitError, match="took longer than 1 s"):
+            await queries.query(ENDLESS, Limits(timeout_s=1))
+        with pytest.raises(QueryLimitError, match=r"more than 0\.1 GB"):
+            await queries.query(HOG, Limits(memory_bytes=100_000_000))
+        with pytest.raises(QueryLimitError, match="more than 1 MiB"):
+            await queries.query("SELECT repeat('x', 1000) AS x FROM range(2000)")
+        with pytest.raises(QueryLimitError, match="more than 5 rows"):
+            await queries.query("FROM range(6)", Limits(max_rows=5))
+        # The time of each answer is separate.
+        for _ in range(3):
+            await queries.query("SELECT count(*) FROM range(400000000)", Limits(timeout_s=4))
+        assert (await queries.query("SELECT 1 AS one")).rows() == [{"one": 1}]
+
+    run(root, work, most_bytes=1 << 20)
+
+
+def test_a_caller_that_goes_takes_its_child_along(root: Path) -> None:
+    async def work(queries: LimitedQueries) -> None:
+        await queries.query("SELECT 1")
+        (first,) = own_children()
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await queries.query(ENDLESS)
+        assert time.monotonic() - started < 10
+        assert len(await asyncio.gather(*(queries.query(f"SELECT {at}") for at in range(5)))) == 5
+        assert first not in own_children() and len(own_children()) <= 2
+
+    run(root, work)
+
+
+def test_a_child_reads_only_the_files_of_the_runs(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+
+    async def work(queries: LimitedQueries) -> None:
+        for sql in (
+            f"FROM read_csv('{tmp_path}/secret.csv')",
+            "SELECT getenv('HOME')",
+            "CREATE TABLE t (i INT)",
+        ):
+            with pytest.raises(QueryError):
+                await queries.query(sql)
+
+    run(root, work)
+
+
+def test_without_a_warehouse_there_is_an_error(tmp_path: Path) -> None:
+    async def work(queries: LimitedQueries) -> None:
+        with pytest.raises(WarehouseError):
+            await queries.query("SELECT 1")
+
+    run(tmp_path / "none", work)
