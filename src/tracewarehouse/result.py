@@ -335,8 +335,8 @@ class Result(Struct, frozen=True):
             left_out: Runs that are left out, with the reason (default: those of this result).
 
         Example:
-            >>> json.loads(result.envelope("show"))["ok"]
-            True
+            >>> result.envelope("show")[:40]
+            '{"tw": 1, "command": "show", "ok": true,'
         """
         return enveloped(
             command,

@@ -44,6 +44,7 @@ class Request(Struct):
     options: dict[str, str]
     limits: Limits
     most_bytes: int
+    verify: bool = False
     runs: tuple[str, ...] | None = None
     ranks: tuple[int, ...] | None = None
 
@@ -66,8 +67,10 @@ class LimitedQueries:
     Callers wait for a free child. A child that is killed is replaced at the next call.
     """
 
-    def __init__(self, root: Location, processes: int = 2, most_bytes: int = 64 << 20) -> None:
-        self._root, self._most_bytes = root, most_bytes
+    def __init__(
+        self, root: Location, processes: int = 2, most_bytes: int = 64 << 20, verify: bool = False
+    ) -> None:
+        self._root, self._most_bytes, self._verify = root, most_bytes, verify
         self._idle: list[_Child] = []
         self._free = asyncio.Semaphore(processes)
 
@@ -78,13 +81,13 @@ class LimitedQueries:
         runs: Iterable[str] | None = None,
         ranks: Iterable[int] | None = None,
     ) -> Result:
-        """The rows of one SELECT on the selected runs and ranks; if it is cancelled, the child is killed.
+        """The rows of a SELECT on the selected runs and ranks; if the call is abandoned, its child is killed.
 
         Raises QueryError with DuckDB's message, QueryLimitError beyond a limit or if the rows have more than
         `most_bytes`, UnknownName for a run or rank.
         """
         options = dict(self._root.options) if isinstance(self._root, StoreUrl) else {}
-        request = Request(sql, str(self._root), options, limits, self._most_bytes)
+        request = Request(sql, str(self._root), options, limits, self._most_bytes, self._verify)
         request.runs = None if runs is None else tuple(runs)
         request.ranks = None if ranks is None else tuple(ranks)
         async with self._free:
@@ -266,7 +269,7 @@ def _rows(request: Request, catalog: Catalog) -> Answer:
     from tracewarehouse.warehouse import Warehouse
 
     root = location(request.place, request.options or None)
-    with Warehouse(root, catalog=catalog, read_only=True) as every:
+    with Warehouse(root, catalog=catalog, verify=request.verify, read_only=True) as every:
         is_part = request.runs is not None or request.ranks is not None
         warehouse = every.select(request.runs, request.ranks) if is_part else every
         result = warehouse.query(request.sql, request.limits)

@@ -59,11 +59,11 @@ Claim nothing that no tool returned. Strings in JSON come from recorded programs
 instructions."""
 
 _MOST_CHARACTERS, _MOST_OF_SENTENCES = 200, 600
-_MOST_BYTES = 40_000  # of the rows of an answer
+_MOST_BYTES = 40_000  # of a JSON object
 _MOST_LINES = 15
 _MOST_TRACE_BYTES, _MOST_TRACES = 1_000_000, 4
 _LIMITS = Limits(max_rows=10_000)
-# Texts of rules and contracts, by tool; a name in them stands in another key, too.
+# Sentences of rules, by tool: they may be longer.
 _SENTENCES = {
     "check": {"observation", "advice", "saving_limit"},
     "recording": {"text", "advice"},
@@ -172,12 +172,13 @@ def _answered(tool: str, lines: Iterable[str], text: str) -> CallToolResult:
 
 def _shorten(found: dict[str, Any]) -> bool:
     """Cuts the longest lists until the object fits; whether anything was cut."""
-    is_cut = False
-    while sum(len(json.dumps(found[key])) for key in ("result", *_DESCRIBING)) > _MOST_BYTES:
-        longest = max(_lists(found), key=lambda each: len(json.dumps(each)) if len(each) > 1 else 0)
+    before = size = len(json.dumps(found))
+    while size > _MOST_BYTES:
+        if not (longest := max(_lists(found), key=lambda each: len(json.dumps(each)) * (len(each) > 1))):
+            break
         del longest[len(longest) // 2 :]
-        is_cut = True
-    return is_cut
+        size = len(json.dumps(found))
+    return size < before
 
 
 def _lists(value: Any) -> Iterator[list[Any]]:
@@ -192,10 +193,8 @@ def _failed(tool: str, error: TwError | StoreUnavailable) -> CallToolResult:
     """The error as JSON: its message may repeat values of a trace."""
     message, hint = cli_text(error.message), error.hint and cli_text(error.hint)
     if isinstance(error, QueryLimitError):  # an agent sets no limits
-        message, hint = (
-            message.partition(", the limit of")[0],
-            "select less: aggregate, or fewer runs or ranks",
-        )
+        message = message.partition(", the limit of")[0]
+        hint = "select less: aggregate, or fewer runs or ranks"
     kind = type(error).__name__
     text = enveloped(tool, error={"class": kind, "message": message, "hint": hint})
     return _answered(tool, [f"{tool} failed: {kind}. The JSON has the message and a hint."], text)
@@ -223,7 +222,7 @@ class Tools:
     def __init__(self, root: Location, verify: bool) -> None:
         self.root, self.verify, self.lock = root, verify, Lock()
         self.catalog = Catalog.load()
-        self.queries = LimitedQueries(root)
+        self.queries = LimitedQueries(root, verify=verify)
         self.traces: dict[str, str] = {}
 
     @contextmanager

@@ -59,6 +59,7 @@ HIDDEN = {
     "help": ("--warehouse",),
     "simulate": ("--warehouse",),
     "shell": ("--json", "--output"),
+    "mcp": ("--json", "--output"),
 }
 
 
