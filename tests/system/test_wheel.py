@@ -69,6 +69,11 @@ def test_every_page_template_is_inside(wheel: Path) -> None:
     assert len(templates) >= 6 and templates <= names(wheel)
 
 
+def test_every_guide_is_inside(wheel: Path) -> None:
+    guides = {f"tracewarehouse/guides/{path.name}" for path in (ROOT / "notebooks" / "guides").glob("*.md")}
+    assert guides and guides <= names(wheel)
+
+
 def test_the_catalog_of_the_wheel_is_the_one_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)

@@ -15,7 +15,7 @@ MB = 1 << 20
 SCRIPT = """
 import os, signal, time
 from mmap import mmap
-from tracewarehouse.child_limits import limited, run_limited
+from tracewarehouse.child_limits import begin_answer, limited, run_limited
 def work():
     {}
     os._exit(7)
@@ -38,6 +38,12 @@ CASES = {
     "time of several statements": (
         "\n    ".join(f"with limited(None, 0.1): time.sleep({seconds})" for seconds in (0.8, 0.9)),
         "Killed(by='time', memory_bytes=0, timeout_s=0.1)",
+    ),
+    "time of several answers": (
+        "\n    begin_answer()\n    ".join(
+            f"with limited(None, 0.1): time.sleep({seconds})" for seconds in (0.8, 0.9)
+        ),
+        "7",
     ),
     "backstop": (
         f"with limited({50 * MB}, None):\n        try: mmap(-1, {400 * MB})\n"

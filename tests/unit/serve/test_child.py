@@ -79,9 +79,6 @@ def test_a_child_is_killed_beyond_a_limit_and_replaced(root: Path) -> None:
             await queries.query("SELECT repeat('x', 1000) AS x FROM range(2000)")
         with pytest.raises(QueryLimitError, match="more than 5 rows"):
             await queries.query("FROM range(6)", Limits(max_rows=5))
-        # The time of each answer is separate.
-        for _ in range(3):
-            await queries.query("SELECT count(*) FROM range(400000000)", Limits(timeout_s=4))
         assert (await queries.query("SELECT 1 AS one")).rows() == [{"one": 1}]
 
     run(root, work, most_bytes=1 << 20)
