@@ -78,6 +78,7 @@ _READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_wor
 _RUN = "Name of a run, @latest, @previous, or label:K=V; the tool runs lists them."
 Run = Annotated[str, Field(description=_RUN)]
 Runs = Annotated[list[str] | None, Field(description=f"{_RUN} Null: all runs.")]
+Names = list[str] | None
 Ranks = Annotated[list[int] | None, Field(description="Rank numbers; null: all ranks.")]
 Most = Annotated[int, Field(description="Largest number of rows.", ge=0, le=1000)]
 
@@ -281,13 +282,9 @@ class Tools:
     @_answering
     def history(
         self,
-        metric: Annotated[
-            str, Field(description="ANALYSIS.COLUMN[K=V,...], step_time, or p99(step_time).")
-        ] = "step_time",
+        metric: Annotated[str, Field(description="ANALYSIS.COLUMN, or p99(step_time).")] = "step_time",
         runs: Runs = None,
-        by: Annotated[
-            list[str] | None, Field(description="A series per value of these labels: label.K.")
-        ] = None,
+        by: Annotated[Names, Field(description="A series per value of these labels: label.K.")] = None,
         most: Most = 100,
     ) -> CallToolResult:
         """A metric over recorded runs in time order, with the runs at which its level changed."""
@@ -311,24 +308,19 @@ class Tools:
         every = (*self.catalog.analyses(), *self.catalog.views(), *self.catalog.tables())
         found = {each: words_found(each, wanted) for each in every if not each.transient}
         best = sorted((each for each in found if found[each]), key=lambda each: -found[each])[:_MOST_LINES]
-        lines = [f"{each.kind} {each.name}: {each.summary}" for each in best] or [
-            "nothing found: use other words"
-        ]
-        return _answered("find", lines, contract_list(best).envelope("list"))
+        lines = [f"{each.kind} {each.name}: {each.summary}" for each in best]
+        return _answered(
+            "find", lines or ["nothing found: use other words"], contract_list(best).envelope("list")
+        )
 
     @_answering
-    def describe(
-        self, name: Annotated[str, Field(description="Name of an analysis, view or table.")]
-    ) -> CallToolResult:
+    def describe(self, name: Annotated[str, Field(description="Of an analysis or table.")]) -> CallToolResult:
         """What an analysis, view or table has: columns with units and meaning, parameters, requirements."""
         contract = self.catalog.get(name)
         text = json.dumps([self.catalog.description(contract)], ensure_ascii=False)
         columns, params = plural(len(contract.columns), "column"), plural(len(contract.params), "parameter")
-        lines = [
-            f"{contract.kind} {contract.name}: {contract.summary}",
-            f"{columns}, {params}; see the JSON.",
-        ]
-        return _answered("describe", lines, enveloped("describe", text))
+        line = f"{contract.kind} {contract.name}: {contract.summary} {columns}, {params}; see the JSON."
+        return _answered("describe", [line], enveloped("describe", text))
 
     @_answering
     def show(
@@ -337,10 +329,8 @@ class Tools:
         run: Run = "@latest",
         ranks: Ranks = None,
         parameters: Annotated[dict[str, Any] | None, Field(description="Its parameters, by name.")] = None,
-        sort: Annotated[
-            list[str] | None, Field(description="Columns to sort by; -NAME is descending.")
-        ] = None,
-        columns: Annotated[list[str] | None, Field(description="Only these columns.")] = None,
+        sort: Annotated[Names, Field(description="Columns to sort by; -NAME is descending.")] = None,
+        columns: Annotated[Names, Field(description="Only these columns.")] = None,
         most: Most = 50,
     ) -> CallToolResult:
         """Runs an analysis on a run, such as kernel_summary, temporal_breakdown or stragglers."""
@@ -352,9 +342,7 @@ class Tools:
 
     async def query(
         self,
-        sql: Annotated[
-            str, Field(description="One SELECT of DuckDB; FROM tw_help lists the names.", max_length=100_000)
-        ],
+        sql: Annotated[str, Field(description="A SELECT; FROM tw_help lists names.", max_length=100_000)],
         runs: Runs = None,
         ranks: Ranks = None,
         most: Most = 100,
@@ -370,10 +358,7 @@ class Tools:
     def whatif(
         self,
         run: Run = "@latest",
-        scales: Annotated[
-            list[str] | None,
-            Field(description="kernels[kind=communication]=0.5, host=0.9; null: known fixes."),
-        ] = None,
+        scales: Annotated[Names, Field(description="kernels[name='*gemm*']=0.5; null: fixes.")] = None,
         ranks: Ranks = None,
         most: Most = 30,
     ) -> CallToolResult:
@@ -393,9 +378,7 @@ class Tools:
         run: Run,
         rank: int,
         step: Annotated[int | None, Field(description="Only this step.")] = None,
-        around: Annotated[
-            str | None, Field(description="Only the worst occurrence of this finding rule.")
-        ] = None,
+        around: Annotated[str | None, Field(description="The worst occurrence of this rule.")] = None,
         start: Annotated[str | None, Field(description="1.2s or 350ms after the first event.")] = None,
         end: Annotated[str | None, Field(description="Written as start.")] = None,
     ) -> CallToolResult:
@@ -407,16 +390,13 @@ class Tools:
                 chunks.append(chunk)
                 size += len(chunk.encode())
                 if size > _MOST_TRACE_BYTES:
-                    raise TwError(
-                        "this part of the trace has more than 1 MB", "select a step, or start and end"
-                    )
+                    raise TwError("the trace has more than 1 MB", "select a step, or start and end")
         number = str(int(max(self.traces, default="0", key=int)) + 1)
         self.traces = dict([*self.traces.items(), (number, "".join(chunks))][-_MOST_TRACES:])
         uri, ranks = f"tw://traces/{number}", list(exported.ranks)
-        row = {"run": run, "ranks": ranks, "uri": uri, "bytes": size}
-        found = _answered(
-            "export_trace", [f"{uri}: {show(size, 'bytes')}"], enveloped("export trace", json.dumps([row]))
-        )
+        rows = json.dumps([{"run": run, "ranks": ranks, "uri": uri, "bytes": size}])
+        line = f"{uri}: {show(size, 'bytes')}"
+        found = _answered("export_trace", [line], enveloped("export trace", rows))
         link = ResourceLink(uri=uri, name=f"trace {number}", mime_type="application/json", size=size)
         return found.model_copy(update={"content": [*found.content, link]})
 
@@ -453,9 +433,7 @@ def _findings(found: Result) -> Iterator[str]:
     counts = Counter(row["severity"] for row in rows)
     by_severity = ", ".join(f"{counts[each]} {each}" for each in reversed(SEVERITIES) if counts[each])
     runs = [each.partition("@v")[0] for each in found.provenance.runs]
-    yield f"{plural(len(rows), 'finding')} in {plural(len(runs), 'run')}" + (
-        f": {by_severity}" if rows else ""
-    )
+    yield f"{plural(len(rows), 'finding')} in {plural(len(runs), 'run')}: {by_severity or 'none'}"
     for block in blocks.values():
         at, worst = block[0]
         where = f"rank{'s' if len(block) > 1 else ''} {rank_list([row['rank'] for _, row in block])}"
