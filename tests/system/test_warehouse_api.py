@@ -389,3 +389,15 @@ def test_a_with_statement_closes_the_connections(wh: Warehouse) -> None:
         assert opened is wh and len(opened.analyze("kernel_time")) and opened.selection.pool._idle
     assert not wh.selection.pool._idle
     assert len(wh.analyze("kernel_time"))
+
+
+def test_read_only_refuses_what_writes(wh: Warehouse, catalog: Catalog) -> None:
+    reader = Warehouse(wh.root, catalog=catalog, read_only=True)
+    assert reader.runs().rows() == wh.runs().rows() and len(reader.analyze("kernel_time"))
+    for write in (
+        lambda: reader.label("a", {"b": "c"}),
+        lambda: reader.remove("a", dry_run=True),
+        reader.clean,
+    ):
+        with pytest.raises(WarehouseError, match="read_only"):
+            write()
