@@ -28,6 +28,10 @@ _TEXT = late_regex(
     f"({'|'.join(text for kind, text in _KINDS.items() if kind not in _BETWEEN)}|\\Z)",
     re.DOTALL,
 )
+# Matches parameters, and what may contain text that looks like one.
+_PARAM = late_regex(
+    f"(?<!\\w){_KINDS['string']}|{_KINDS['quoted']}|{_KINDS['comment']}|\\$(?P<name>[A-Za-z_]\\w*)", re.DOTALL
+)
 
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 # Text that reads unnamed columns: a star after these, FROM without SELECT, these words.
@@ -57,17 +61,14 @@ def token_texts(sql: str) -> tuple[str, ...]:
 def names_read(sql: str) -> frozenset[str] | None:
     """All names that may refer to a column, in lower case; None if the SQL may read unnamed columns."""
     texts = token_texts(sql)
-    before = ("SELECT", *map(str.upper, texts))
-    for text, earlier in zip(before[1:], before, strict=False):
-        if (
-            text in UNNAMED_COLUMNS
-            or text == "*"
-            and earlier in _STARS
-            or text == "FROM"
-            and earlier in _FIRST
-        ):
+    distinct = {*texts}
+    if not UNNAMED_COLUMNS.isdisjoint(map(str.upper, distinct)):
+        return None
+    readers = {text: _FIRST for text in distinct if text.upper() == "FROM"} | {"*": _STARS}
+    for text, earlier in zip(texts, ("SELECT", *texts), strict=False):
+        if text in readers and earlier.upper() in readers[text]:
             return None
-    return frozenset(text.strip('"').lower() for text in texts)
+    return frozenset(text.strip('"').lower() for text in distinct)
 
 
 def tokens(sql: str, first_line: int = 1) -> list[Token]:
@@ -89,11 +90,7 @@ def tokens(sql: str, first_line: int = 1) -> list[Token]:
 def replace_params(sql: str, literals: dict[str, str]) -> str:
     """The SQL with each `$name` replaced, except in strings and comments."""
 
-    def literal(match: re.Match[str]) -> str:
-        text = match.group()
-        return literals[text[1:]] if match.lastgroup == "param" else text
-
-    return _TOKEN.sub(literal, sql)
+    return _PARAM.sub(lambda match: literals[match["name"]] if match["name"] else match.group(), sql)
 
 
 def values_list(sql: str) -> list[dict[str, str | int | bool | None]]:
