@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -30,22 +29,14 @@ _LEVEL_MEASURES = ("queue_length", "allocated_bytes", "net_bytes", "total_bytes"
 _LOCATION = ("run_id", "rank", "device", "step", "occurrence", "stream")
 
 
-_INK, _SOFT, _LINE, _PAPER = (PAGE_COLORS[name][0] for name in ("ink", "soft", "line", "paper"))
-# Quiet axes, no frame, text in ink.
+_SOFT, _LINE, _PAPER = (PAGE_COLORS[name][0] for name in ("soft", "line", "paper"))
+# Quiet axes, no frame.
 _CONFIG: Spec = {
-    "background": _PAPER,
     "font": "Arial, Helvetica, 'Liberation Sans', sans-serif",  # the fonts that vl-convert measures text with
     "view": {"stroke": None},
-    "padding": 2,
-    "text": {"color": _INK, "fontSize": 12},
-    "axis": {
-        **dict.fromkeys(("labelColor", "titleColor"), _SOFT),
-        **dict.fromkeys(("gridColor", "domainColor", "tickColor"), _LINE),
-        **dict.fromkeys(("labelFontSize", "titleFontSize"), 11),
-        "titleFontWeight": "normal",
-    },
-    "legend": {"labelColor": _INK, "titleColor": _SOFT, "orient": "top", "columns": 3},
-    "title": {"color": _INK, "subtitleColor": _SOFT, "anchor": "start", "fontSize": 14},
+    "axis": {"gridColor": _LINE, "domainColor": _LINE, "tickColor": _LINE, "titleFontWeight": "normal"},
+    "legend": {"orient": "top", "columns": 3},
+    "title": {"anchor": "start", "subtitleColor": _SOFT, "fontSize": 14},
 }
 _TOOLTIP: Spec = {"field": "description", "type": "nominal"}
 
@@ -258,49 +249,32 @@ def _stacked(rows: Sequence[Row], key: str) -> Spec:
     scale = Scale.of(totals.values(), "ns")
     for each in values:
         each["value"] /= scale.divisor
-    spec = _spec(
-        values,
-        {"step": 20 if len(shown) <= 12 else 14},
-        {"type": "bar", "stroke": _PAPER, "strokeWidth": 0.6},
-        _number("value", scale.unit),
-        _name("row", shown),
-        color=_colors("part", {part: color_key(part) for part in parts}),
-        order={"field": "at", "type": "quantitative"},
-    )
+    height = {"step": 20 if len(shown) <= 12 else 14}
+    mark = {"type": "bar", "stroke": _PAPER, "strokeWidth": 0.6}
+    color = _colors("part", {part: color_key(part) for part in parts})
+    order = {"field": "at", "type": "quantitative"}
+    x, y = _number("value", scale.unit), _name("row", shown)
+    spec = _spec(values, height, mark, x, y, color=color, order=order)
     return {**spec, "limit_note": _limit_note(len(shown), len(stacks))}
 
 
 def _over_steps(rows: Sequence[Row], selected: Column) -> Spec:
     """The ranks' values at each step: a line from lowest to highest, and a mark at the median."""
-    steps: dict[int, list[float]] = {}
-    for row in rows:
-        if row[selected.name] is not None:
-            steps.setdefault(row["step"], []).append(float(row[selected.name]))
-    if not steps:
+    known = [(row["step"], float(row[selected.name])) for row in rows if row[selected.name] is not None]
+    if not known:
         raise _no_value(selected)
-    scale = Scale.of([max(values) for values in steps.values()], selected.unit)
-    rows_drawn = []
-    for step, of_step in sorted(steps.items()):
-        middle = median(of_step)
-        text = f"step {step}: {format_short(middle, selected.unit)}"
-        ends = {"low": min(of_step), "middle": middle, "high": max(of_step)}
-        scaled = {name: value / scale.divisor for name, value in ends.items()}
-        rows_drawn.append({"step": step, **scaled, "description": text})
-    color = COLORS["head"][0]
-    x = _number(
-        "step", "step", axis={"title": "step", "tickMinStep": 1, "grid": False}, scale={"zero": False}
-    )
-    title = scale.axis_title(selected.name)
-    spec = _spec(rows_drawn, HEIGHT, {}, x, _number("low", title))
-    of_range = {"mark": {"type": "rule", "strokeWidth": 3, "opacity": 0.35, "color": color}}
-    of_middle = {"mark": {"type": "point", "filled": True, "size": 45, "color": color, "opacity": 1}}
-    encoding = spec.pop("encoding")
+    scale = Scale.of([value for _, value in known], selected.unit)
+    values = [{"step": step, "value": value / scale.divisor} for step, value in known]
+    axis = {"title": "step", "tickMinStep": 1, "grid": False}
+    y = _number("value", scale.axis_title(selected.name))
+    spec = _spec(values, HEIGHT, {}, _number("step", "step", axis=axis, scale={"zero": False}), y)
+    x = {"x": spec.pop("encoding")["x"]}
+    low, middle = ({**x, "y": {**y, "aggregate": aggregate}} for aggregate in ("min", "median"))
+    rule, point = ({"type": each, "color": COLORS["head"][0]} for each in ("rule", "point"))
+    ends = {**low, "y2": {"field": "value", "aggregate": "max"}}
+    of_range = {"mark": {**rule, "strokeWidth": 3, "opacity": 0.35}, "encoding": ends}
     del spec["mark"]
-    layers = [
-        {**of_range, "encoding": {**encoding, "y2": {"field": "high"}}},
-        {**of_middle, "encoding": {**encoding, "y": _number("middle", title)}},
-    ]
-    return {**spec, "layer": layers}
+    return {**spec, "layer": [of_range, {"mark": {**point, "filled": True, "size": 45}, "encoding": middle}]}
 
 
 def _over_time(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
@@ -321,14 +295,12 @@ def _over_time(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
         text = f"{name}: {format_short(value, selected.unit)} at {format_short(ns, 'ns')}"
         x, y = round(ns / time.divisor, 4), round(value / scale.divisor, 4)
         values.append({"line": name, "x": x, "y": y, "description": text})
-    return _spec(
-        [each for each in values if each["line"] in shown],
-        HEIGHT,
-        {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5},
-        _number("x", time.axis_title("time since start"), scale={"nice": False}),
-        _number("y", scale.axis_title(selected.name)),
-        color=_colors("line", dict(zip(shown, COLORS, strict=False))),
-    )
+    drawn = [each for each in values if each["line"] in shown]
+    mark = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5}
+    time_axis = _number("x", time.axis_title("time since start"), scale={"nice": False})
+    value_axis = _number("y", scale.axis_title(selected.name))
+    color = _colors("line", dict(zip(shown, COLORS, strict=False)))
+    return _spec(drawn, HEIGHT, mark, time_axis, value_axis, color=color)
 
 
 def _no_value(selected: Column) -> TwError:
@@ -352,16 +324,12 @@ def _bars(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
         label = label if seen[label] == 1 else f"{label} ({seen[label]})"
         color = COLORS[color_key(str(row.get("kind") or row.get("cause") or row.get(text or "")))][0]
         value = float(row[selected.name])
-        values.append(
-            {"label": label, "value": value / scale.divisor, "color": color, "description": description}
-        )
+        values.append({"label": label, "value": value / scale.divisor, "color": color})
+        values[-1]["description"] = description
     own = {"field": "color", "type": "nominal", "scale": None}
-    spec = _spec(
-        values,
-        {"step": 20},
-        {"type": "bar"},
+    x, y = (
         _number("value", scale.axis_title(selected.name)),
         _name("label", [str(each["label"]) for each in values]),
-        color=own,
     )
+    spec = _spec(values, {"step": 20}, {"type": "bar"}, x, y, color=own)
     return {**spec, "limit_note": _limit_note(len(values), len(known))}

@@ -171,18 +171,11 @@ def stacked_bars(
         return left + axis.share(value) * (WIDTH - 6 - left)
 
     at = {row: top + number * step for number, row in enumerate(rows)}
-    bars = "".join(
-        rect(
-            place(start),
-            place(end),
-            at[each.row] + 1,
-            at[each.row] + step - 1,
-            each.description,
-            fill=color(each.category),
-        )
-        for each, start, end in places
-        if each.value
-    )
+    bars = ""
+    for each, start, end in places:
+        if each.value:
+            row, own = at[each.row], {"label": each.description, "fill": color(each.category)}
+            bars += rect(place(start), place(end), row + 1, row + step - 1, **own)
     bottom = top + len(rows) * step
     drawn = element("g", bars, stroke=color("paper"), stroke_width=0.6) if bars else ""
     return Chart.of(bottom + 32, [*labels, *x_axis(axis, place, bottom), drawn])
@@ -197,18 +190,11 @@ def heat_map(cells: Sequence[Cell], rows: Sequence[str]) -> Chart:
     def edge(at: float) -> float:
         return left + at * width
 
-    marks = [
-        rect(
-            edge(at := columns.index(cell.column)),
-            edge(at + 1),
-            rows.index(cell.row) * 24,
-            rows.index(cell.row) * 24 + 24,
-            cell.description,
-            fill=color(cell.category),
-            fill_opacity=f"{0.04 + 0.96 * cell.value:.3g}",
-        )
-        for cell in cells
-    ]
+    marks = []
+    for cell in cells:
+        at, top = columns.index(cell.column), 24 * rows.index(cell.row)
+        own = {"fill": color(cell.category), "fill_opacity": f"{0.04 + 0.96 * cell.value:.3g}"}
+        marks.append(rect(edge(at), edge(at + 1), top, top + 24, label=cell.description, **own))
     bottom = 24 * len(rows)
     every = max(1, -(-len(columns) // 8))
     names = [
@@ -475,9 +461,7 @@ def strip_chart(lanes: Mapping[str, tuple[str, Sequence[tuple[float, str]]]]) ->
         middle = (at + 0.5) * step
         for value, words in ticks:
             x = place(value / scale.divisor)
-            marks.append(
-                rect(x - 1, x + 1, middle - 11, middle + 11, words, fill=color(category), opacity=0.75)
-            )
+            marks.append(rect(x - 1, x + 1, middle - 11, middle + 11, words, fill=color(category)))
         x = place(median(value for value, _ in ticks) / scale.divisor)
         marks.append(rect(x - 1.5, x + 1.5, middle - 22, middle + 22, fill=color(category)))
     bottom = step * len(lanes)
@@ -489,17 +473,11 @@ def histogram(bins: Sequence[Bin], quantity: str, unit: str | None) -> Chart:
     scale = Scale.of([bins[-1].high], unit)
 
     def draw(x: Place, y: Place) -> Iterator[str]:
-        bars = "".join(
-            rect(
-                x(each.low / scale.divisor),
-                x(each.high / scale.divisor),
-                y(each.count),
-                y(0),
-                each.description,
-            )
-            for each in bins
-            if each.count
-        )
+        bars = ""
+        for each in bins:
+            if each.count:
+                left, right = x(each.low / scale.divisor), x(each.high / scale.divisor)
+                bars += rect(left, right, y(each.count), y(0), each.description)
         yield element("g", bars, fill=color("plain"), stroke=color("paper"))
 
     low, high = bins[0].low / scale.divisor, bins[-1].high / scale.divisor

@@ -67,15 +67,8 @@ def strong(x: float, y: float, words: str, anchor: str = "start") -> str:
 
 def rect(left: float, right: float, top: float, bottom: float, label: str = "", **attributes: Any) -> str:
     """A rectangle between these edges."""
-    return element(
-        "rect",
-        label=label,
-        x=min(left, right),
-        y=top,
-        width=abs(right - left),
-        height=bottom - top,
-        **attributes,
-    )
+    attributes |= {"width": abs(right - left), "height": bottom - top}
+    return element("rect", label=label, x=min(left, right), y=top, **attributes)
 
 
 def circle(x: float, y: float, radius: float, label: str, **attributes: Any) -> str:
@@ -133,12 +126,9 @@ class Axis(Struct, frozen=True):
         if is_log:
             return cls(low, high, title, _log_ticks(low, high), is_log=True)
         high = high if high > low else low + 1
-        step = 10 ** floor(log10((high - low) / 5))
-        step *= next(
-            each
-            for each, most in ((1, 2**0.5), (2, 10**0.5), (5, 50**0.5), (10, 11))
-            if (high - low) / 5 / step < most
-        )
+        fifth = (high - low) / 5
+        power = 10 ** floor(log10(fifth))
+        step = next(digit * power for digit in (1, 2, 5, 10) if fifth < 1.5 * digit * power)
         step = max(step, 1) if is_integer else step
         if is_nice:
             low, high = floor(low / step + 1e-9) * step, ceil(high / step - 1e-9) * step
