@@ -87,7 +87,7 @@ def bar_chart(rows: Sequence[Bar], low: float | None = None, high: float | None 
             yield rect(0, WIDTH, top, bottom, rx=1.5, fill=color("line"), opacity=0.5)
         if row.is_level:
             end = max(place(row.end), 3.0)
-            yield rect(end - 3, end, top - 3, bottom + 3, **own)
+            yield rect(end - 3, end, top - 1, bottom + 4, **own)
         else:
             yield rect(place(row.start), place(row.end), top, bottom, rx=1.5, **own)
         if axis.low < 0 < axis.high:
