@@ -63,13 +63,18 @@ SELECT step FROM each ORDER BY abs(ns - (SELECT median(ns) FROM each)), step LIM
 """
 
 
-class Mark(Struct, frozen=True):
-    """The worst occurrence of a finding on its rank; `key` is that of the finding's link."""
+class Span(Struct, frozen=True):
+    """A time on a rank, by the common clock: of a step, or of a mark, with the `key` of a finding's link.
 
-    key: str
+    `factor` is how much wider bins are in it than at a finding.
+    """
+
     rank: int
     start_ns: int
     end_ns: int
+    step: int = -1
+    key: str = ""
+    factor: int = 1
 
 
 class Timeline(Struct, frozen=True):
@@ -91,27 +96,9 @@ class Timeline(Struct, frozen=True):
     rows: Sequence[Row]
     ranks: tuple[int, ...]
     detailed: tuple[int, ...]  # the ranks with streams and threads
-    marks: Sequence[Mark]
+    marks: Sequence[Span]  # the worst occurrence of each finding
     median_rank: int | None
     note: str = ""
-
-
-class Period(Struct, frozen=True):
-    """A step of a rank, by the common clock."""
-
-    rank: int
-    step: int
-    start_ns: int
-    end_ns: int
-
-
-class Span(Struct, frozen=True):
-    """A time on a rank, by the common clock, and how much wider bins are in it than at a finding."""
-
-    rank: int
-    start_ns: int
-    end_ns: int
-    factor: int
 
 
 def timeline(data: ReportData, groups: Sequence[Group]) -> Timeline | None:
@@ -126,8 +113,9 @@ def timeline(data: ReportData, groups: Sequence[Group]) -> Timeline | None:
     found, steps = _steps(data, marks, periods)
     data.result_as("drawn", "timeline", **({"only_steps": ",".join(map(str, steps))} if steps else {}))
     worst = [row for group in groups for row in group]
-    ranks = _ranks(data, worst)
-    detailed = ranks if len(ranks) <= _MAX_DETAILED_RANKS else _focus(data, ranks, worst)
+    first = list(dict.fromkeys([mark.rank for mark in marks] + [row["rank"] for row in worst]))
+    ranks = _ranks(data, first)
+    detailed = ranks if len(ranks) <= _MAX_DETAILED_RANKS else _focus(data, ranks, first)
     if not ranks:
         return None
     spans = list(_spans(marks, periods, found, steps, ranks))
@@ -139,7 +127,7 @@ def timeline(data: ReportData, groups: Sequence[Group]) -> Timeline | None:
         return None
     home = found[0] if found else None
     start_ns, end_ns = _view(home, rows, periods)
-    drawn = spans if steps else [*spans, Span(ranks[0], *_extent(rows), _OF_STEP)]
+    drawn = spans if steps else [*spans, Span(ranks[0], *_extent(rows), factor=_OF_STEP)]
     return Timeline(
         run=data.run,
         step=home,
@@ -159,7 +147,7 @@ def timeline(data: ReportData, groups: Sequence[Group]) -> Timeline | None:
 
 
 def _steps(
-    data: ReportData, marks: Sequence[Mark], periods: Sequence[Period]
+    data: ReportData, marks: Sequence[Span], periods: Sequence[Span]
 ) -> tuple[list[int], tuple[int, ...]]:
     """The steps with a mark, else the median one; and these with the steps beside them."""
     found = list(dict.fromkeys(step for mark in marks for step in _steps_of(mark, periods)))
@@ -170,8 +158,8 @@ def _steps(
 
 
 def _spans(
-    marks: Sequence[Mark],
-    periods: Sequence[Period],
+    marks: Sequence[Span],
+    periods: Sequence[Span],
     found: Sequence[int],
     steps: Sequence[int],
     ranks: Sequence[int],
@@ -179,12 +167,11 @@ def _spans(
     """The periods of drawn steps, and the times of marks with half of their length on each side."""
     for each in periods:
         if each.step in steps:
-            factor = _OF_STEP if each.step in found else _OF_NEIGHBOR
-            yield Span(each.rank, each.start_ns, each.end_ns, factor)
+            yield replace(each, factor=_OF_STEP if each.step in found else _OF_NEIGHBOR)
     for mark in marks:
         half = (mark.end_ns - mark.start_ns) // 2 + 1
         for rank in ranks:
-            yield Span(rank, mark.start_ns - half, mark.end_ns + half, 1)
+            yield Span(rank, mark.start_ns - half, mark.end_ns + half)
 
 
 def _clocks(data: ReportData) -> tuple[dict[int, int], int, str]:
@@ -206,28 +193,28 @@ def _clocks(data: ReportData) -> tuple[dict[int, int], int, str]:
     return offsets, data.start_ns, note
 
 
-def _marks(groups: Sequence[Group], offsets: Mapping[int, int]) -> Iterator[Mark]:
+def _marks(groups: Sequence[Group], offsets: Mapping[int, int]) -> Iterator[Span]:
     """The worst occurrence of each finding on the page that has one."""
     for group in groups[:MAX_FINDINGS]:
         timed = (row for row in group if row["from_ns"] is not None and row["rank"] in offsets)
         for row in islice(timed, 1):
             start, end = (row[name] - offsets[row["rank"]] for name in ("from_ns", "to_ns"))
-            yield Mark(jump(row), row["rank"], start, end)
+            yield Span(row["rank"], start, end, key=jump(row))
 
 
-def _periods(data: ReportData, offsets: Mapping[int, int]) -> list[Period]:
+def _periods(data: ReportData, offsets: Mapping[int, int]) -> list[Span]:
     """The steps of all ranks; none without complete ones."""
     if not data.has_rows("step_summary") or median_step(data) is None:
         return []
     rows = data.side.query("SELECT rank, step, period_start_ns, period_ns FROM steps").rows()
     starts = (row["period_start_ns"] - offsets.get(row["rank"], 0) for row in rows)
     return [
-        Period(row["rank"], row["step"], start, start + row["period_ns"])
+        Span(row["rank"], start, start + row["period_ns"], row["step"])
         for row, start in zip(rows, starts, strict=True)
     ]
 
 
-def _steps_of(mark: Mark, periods: Iterable[Period]) -> list[int]:
+def _steps_of(mark: Span, periods: Iterable[Span]) -> list[int]:
     """The first and the last step that a mark overlaps."""
     steps = sorted(
         each.step
@@ -245,7 +232,7 @@ def median_step(data: ReportData) -> int | None:
     return int(rows[0]["step"]) if rows else None
 
 
-def _ranks(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+def _ranks(data: ReportData, worst: Sequence[int]) -> tuple[int, ...]:
     """The drawn ranks: all of them, or those with findings and an even choice of the others."""
     rows = data.rows(
         "SELECT DISTINCT rank FROM (SELECT rank FROM drawn UNION ALL SELECT rank FROM gpu_timeline)"
@@ -255,17 +242,15 @@ def _ranks(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> tuple[int
     ranks = [row["rank"] for row in rows]
     if len(ranks) <= _MAX_RANKS:
         return tuple(ranks)
-    first = list(dict.fromkeys(row["rank"] for row in findings if row["rank"] in set(ranks)))[
-        : _MAX_RANKS // 2
-    ]
+    first = [rank for rank in worst if rank in set(ranks)][: _MAX_RANKS // 2]
     others = [rank for rank in ranks if rank not in set(first)]
     every = len(others) / (_MAX_RANKS - len(first))
     return tuple(sorted([*first, *(others[int(at * every)] for at in range(_MAX_RANKS - len(first)))]))
 
 
-def _focus(data: ReportData, ranks: Sequence[int], findings: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+def _focus(data: ReportData, ranks: Sequence[int], worst: Sequence[int]) -> tuple[int, ...]:
     """The ranks of the worst findings and the median rank."""
-    worst = [row["rank"] for row in findings if row["rank"] in set(ranks)]
+    worst = [rank for rank in worst if rank in set(ranks)]
     median = _median_rank(data, ranks)
     chosen = dict.fromkeys([*worst[:1], *([] if median is None else [median]), *worst, *ranks])
     return tuple(sorted([*chosen][: _MAX_DETAILED_RANKS // 2]))
@@ -357,7 +342,7 @@ def _factors(spans: Sequence[Span]) -> Iterator[tuple[int, int, int]]:
             yield rank, edge, min(covering, default=_OF_STEP)
 
 
-def _view(step: int | None, rows: Sequence[Row], periods: Sequence[Period]) -> tuple[int, int]:
+def _view(step: int | None, rows: Sequence[Row], periods: Sequence[Span]) -> tuple[int, int]:
     """The earliest start and the latest end of the step over ranks, or of the recording.
 
     A recording that is mostly outside of the GPU window (warm-up, loading) begins with the GPU window.
