@@ -27,5 +27,6 @@ FROM (
     (4, '^\[pl\]\[profile\]run_training_batch$', 'annotation'),
     (5, '^\[pl\]\[profile\].*\.(?:training|validation|test|predict)_step$', 'annotation'),
     (6, '(?i)^train(?:ing)?[ _](?:step|batch|iter(?:ation)?)$', 'annotation'),
-    (7, '^enumerate\(DataLoader\)#.*\.__next__$', 'until_next')
+    (7, '^enumerate\(DataLoader\)#.*\.__next__$', 'until_next'),
+    (8, ' step_num=([0-9]+)$', 'annotation')
 ) AS rules (rule_id, pattern, extent)

@@ -74,6 +74,7 @@ _BUILT_IN: Final = (
     ("rpd", "RpdFormat", (b"SQLite",)),
     ("rocpd", "RocpdFormat", (b"SQLite",)),
     ("rocprofv3", "Rocprofv3Format", (b"rocprofiler-sdk-tool",)),
+    ("xplane", "XplaneFormat", (b"/host:", b"/device:", b"Task Environment")),
     ("execution_trace", "ExecutionTraceFormat", (b'"nodes"',)),
     ("pickled", "FlightRecorderFormat", (_NOT_EVENTS,)),
     ("pickled", "MemorySnapshotFormat", (_NOT_EVENTS, b'"device_traces"')),

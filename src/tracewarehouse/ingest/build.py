@@ -391,6 +391,7 @@ class _Group(Struct):
         header = header_of(outcome.header_json)
         facts: dict[str, Json] = header_facts(header) | {"rank_in_file": rank_in_file(header)}
         facts |= {**outcome.facts, **of_tables, **_given(self.task.options)}  # type: ignore[dict-item]
+        facts["framework"] = of_tables.get("framework") or outcome.facts.get("framework")  # type: ignore[assignment]
         lost_events = [loss.events_lost for loss in outcome.losses]
         known = outcome.world_size if outcome.world_size is not None else facts["world_size"]
         name = os.fsencode(source.file.path.name).decode(errors="backslashreplace")

@@ -21,7 +21,7 @@ from tracewarehouse.storage.layout import MAX_RUN_NAME
 _LEFT = r"(?<![A-Za-z0-9])"
 _RIGHT = r"(?![A-Za-z0-9])"
 _ENDINGS = late_regex(
-    r"\.(?:gz|zst|json|jsonl|ndjson|csv|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl)$",
+    r"\.(?:gz|zst|json|jsonl|ndjson|csv|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl|pb|xplane)$",
     re.IGNORECASE,
 )
 _RANKS = tuple(
@@ -62,6 +62,8 @@ _NODE = late_regex(_LEFT + r"(?:node|host)[-_.=]?\d{1,6}" + _RIGHT, re.IGNORECAS
 # Folders that say a rank, a node or an iteration of a job instead of its name.
 _PART_OF_JOB = late_regex(r"node[-_.]?(?:\d.*|[a-z])?|(?:global[-_]?)?rank[-_.=]?\d{1,6}.*", re.IGNORECASE)
 _WINDOW_OF_JOB = late_regex(r"(?:step|iter(?:ation)?)[-_.]?\d{1,9}|profile_traces", re.IGNORECASE)
+# The folder of a profile of JAX, which has a file per host.
+PROFILE_FOLDER: Final = late_regex(r"(?:^|/)plugins/profile/[^/]+$")
 # The fact that files of one folder have in common.
 SOURCE_FOLDER: Final = "source_folder"
 # Words of file names that do not distinguish one job from another.
@@ -108,7 +110,9 @@ def split_path(path: PurePath) -> NameParts:
         coordinates = ()
     while coordinates and (match := _COORDINATE.search(rest)):
         rest = _cut(rest, match)
-    if default and rank is None and not coordinates:
+    if PROFILE_FOLDER.search(path.parent.as_posix()):
+        places, whole, rest = [*places, whole], "", ""
+    elif default and rank is None and not coordinates:
         places, rest = [*places, default["host"]], ""
     elif node := _NODE.search(rest):
         places, rest = [*places, node[0]], _cut(rest, node)
@@ -137,6 +141,8 @@ def source_folder(path: Path, salt: bytes) -> str:
 def _job_folder(folder: PurePath) -> tuple[PurePath, list[str]]:
     """The folder that may name a job, and those below it of its nodes and ranks."""
     job, places = folder, list[str]()
+    if PROFILE_FOLDER.search(folder.as_posix()):
+        job = folder.parents[2]
     while (is_part := _PART_OF_JOB.fullmatch(job.name)) or _WINDOW_OF_JOB.fullmatch(job.name):
         places[:0] = [job.name] if is_part else []
         job = job.parent

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 TRACE_NAMES = late_regex(
     r"\.(?:json|jsonl|ndjson|trace|raw|pickle|pkl|sqlite|sqlite3|db|rpd)(?:\.gz|\.zst)?$"
+    r"|\.xplane\.pb(?:\.gz|\.zst)?$"
     r"|^(?:nccl|comm_lib)_trace_rank_(?:.+_)?\d+$"
     r"|(?:^|[._-])ncu(?:[._-].*)?\.csv(?:\.gz|\.zst)?$",
     re.IGNORECASE,
@@ -50,13 +51,16 @@ OTHER_FILES = {
     ".pftrace": "is a Perfetto trace",
     ".csv": "is a CSV file: name it if it is from ncu --csv or of a registered format",
 }
+# What JAX writes beside a profile, HOST.xplane.pb.
+_PROFILE_COPY: Final = late_regex(r"(?:\.trace|^perfetto_trace)\.json(?:\.gz)?$")
 TEMPORARY = late_regex(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
 TRACES = (
     "supported are Chrome JSON with a list of events (torch.profiler's export_chrome_trace),"
-    " SQLite exports of Nsight Systems (nsys export --type sqlite), and files of rpd and rocprofv3"
+    " SQLite exports of Nsight Systems (nsys export --type sqlite), profiles of JAX (.xplane.pb),"
+    " and files of rpd and rocprofv3"
 )
 # Of traces in folders; other files are ingested if they are named.
-ENDINGS = ".json, .jsonl, .trace, .sqlite, .db, .rpd or .pickle, with or without .gz or .zst"
+ENDINGS = ".json, .jsonl, .trace, .sqlite, .db, .rpd, .pickle or .xplane.pb, with or without .gz or .zst"
 _EXPECTED_RESULTS = ("skipped", f"is {DESCRIPTIONS[EXPECTED_RESULTS]}")
 # Up to this number of files form a single task.
 _FEW_FILES = 64
@@ -94,8 +98,24 @@ def discover(paths: Iterable[str | os.PathLike[str]]) -> Discovered:
                 refused.append(file)
             else:
                 skipped[file.path.absolute()] = file
-    ordered = sorted(files.values(), key=lambda file: file.path.absolute().parts)
-    return ordered, [*refused, *skipped.values()]
+    ordered, copies = _without_copies(sorted(files.values(), key=lambda file: file.path.absolute().parts))
+    return ordered, [*refused, *skipped.values(), *copies]
+
+
+def _without_copies(files: Sequence[TraceFile]) -> Discovered:
+    """The files without what JAX writes for viewers beside a profile, and the outcomes of these copies."""
+    profiles = {
+        file.path.parent: file.path.name for file in reversed(files) if ".xplane.pb" in file.path.name
+    }
+    kept: list[TraceFile] = []
+    copies: list[FileOutcome] = []
+    for file in files:
+        if file.path.parent in profiles and _PROFILE_COPY.search(file.path.name):
+            reason = f"is the same recording as {profiles[file.path.parent]}"
+            copies.append(FileOutcome(file.path, "skipped", reason=reason))
+        else:
+            kept.append(file)
+    return kept, copies
 
 
 def _refused(path: Path, reason: str, hint: str | None = None) -> FileOutcome:
@@ -347,7 +367,8 @@ def discover_objects(urls: Iterable[str], warehouse: Objects) -> Discovered:
             # Not the URL as given: it may have credentials.
             path = UrlPath(url) if isinstance(error, StoreUnavailable) else UrlPath(url.partition("://")[0])
             outcomes.append(_refused(path, error.message.removeprefix(f"{path}: "), error.hint))
-    return sorted(files.values(), key=lambda file: file.path.parts), outcomes
+    kept, copies = _without_copies(sorted(files.values(), key=lambda file: file.path.parts))
+    return kept, [*outcomes, *copies]
 
 
 def discover_inbox(warehouse: Objects) -> list[TraceFile]:

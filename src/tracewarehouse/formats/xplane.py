@@ -1,0 +1,673 @@
+"""Profiles of JAX and XLA (`.xplane.pb`): an XSpace message of planes, with one part per device.
+
+Messages are decoded by field number, all events of a part at once. A plane has lines of events, and names
+its events and their statistics in two tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.base import Part, values_of
+from tracewarehouse.formats.file_text import read_text
+from tracewarehouse.formats.mapped import contract_of, map_tables, raw_table
+from tracewarehouse.formats.source_tables import CollectedSource, counted, to_ints
+from tracewarehouse.late_regex import late_regex
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tracewarehouse.formats.base import Request
+    from tracewarehouse.formats.file_text import Text
+
+    Numbers = NDArray[np.int64]
+
+
+NAME: Final = "xplane"
+VERSION: Final = 1
+_HINT: Final = "copy the file again, or record it again with jax.profiler.trace"
+_SUFFIX: Final = late_regex(r"\.xplane\.pb(?:\.gz|\.zst)?$")
+_DEVICE: Final = late_regex(r"/device:(GPU|TPU):(\d{1,6})(?!\d)")
+_HOST: Final = "/host:"
+_METADATA: Final = "/host:metadata"
+_TASK: Final = "Task Environment"
+# Fields of the messages, by their numbers in xplane.proto.
+_PLANE, _HOSTNAME = 1, 4
+_NAMED, _LINES, _EVENT_NAMES, _STAT_NAMES, _PLANE_STATS = 2, 3, 4, 5, 6
+_LINE_ID, _LINE_NAME, _LINE_NS, _EVENTS, _LINE_DISPLAY_NAME = 1, 2, 3, 4, 11
+_METADATA_ID, _OFFSET_PS, _DURATION_PS, _STATS, _OCCURRENCES = 1, 2, 3, 4, 5
+_DISPLAY_NAME, _METADATA_STATS = 4, 5
+_DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _BYTES, _REFERENCE = 2, 3, 4, 5, 6, 7
+_VARINT, _FIXED_64, _LENGTH, _FIXED_32 = 0, 1, 2, 5
+# What is larger is no profile.
+_MOST_LINES: Final = 50_000
+_MOST_NAMES: Final = 1_000_000
+_MOST_FIELDS: Final = 1_000
+_MOST_EVENTS: Final = 20_000_000
+_MOST_STATS: Final = 200
+_MANY_EVENTS: Final = 1_000_000
+_LEAST_EVENT_BYTES: Final = 6
+_FIRST_FIELDS: Final = 4
+_LONGEST_TEXT: Final = 2_048
+_LONGEST_NAME: Final = 64
+# Names are repeated for each event: this many bytes per byte of the file at most, in small files more.
+_MOST_REPEATED: Final = 40
+_LEAST_REPEATED: Final = 32 << 20
+_BATCH_EVENTS: Final = 1 << 17
+_LEAST_WINDOW: Final = 1 << 12
+_MOST_WINDOW: Final = 1 << 20
+_FEW: Final = 64
+_MOST_SINGLE_FIELDS: Final = 500_000
+# Later times count from the epoch; smaller ones from the start of the profile.
+_ABSOLUTE_NS: Final = 10**17
+_PS: Final = 1_000
+# Statistic of a device → Kineto's key.
+_PROPERTIES: Final = {
+    "memory_size": "totalGlobalMem", "core_count": "numSms", "compute_cap_major": "computeMajor",
+    "compute_cap_minor": "computeMinor", "memory_bandwidth": "memoryBandwidth", "clock_rate": "clockRate",
+}  # fmt: skip
+
+
+class _DamagedError(ValueError):
+    """The message is not valid at this offset."""
+
+    def __init__(self, at: int, reason: str) -> None:
+        super().__init__(f"{reason} at byte {at:,}")
+
+
+class _Fields(NamedTuple):
+    """Fields of messages: the message and number of each, its value, and where its content starts and ends.
+
+    They are in order of their position in each message. Only fields with a length have content.
+    """
+
+    message: Numbers
+    number: Numbers
+    value: Numbers
+    start: Numbers
+    end: Numbers
+
+    def of(self, number: int) -> _Fields:
+        """The fields with a number."""
+        return _Fields(*(each[self.number == number] for each in self))
+
+    def last(self, number: int, messages: int, default: int = 0) -> Numbers:
+        """The value of a field in each message."""
+        values = np.full(messages, default, np.int64)
+        found = self.of(number)
+        values[found.message] = found.value
+        return values
+
+
+def _varints(data: NDArray[np.uint8], at: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
+    """The numbers at these positions, and the positions behind them."""
+    values, at, unread = np.zeros(len(at), np.uint64), at.copy(), np.arange(len(at))
+    for shift in range(0, 70, 7):
+        here = at[unread]
+        if (is_cut := here >= end[unread]).any():
+            raise _DamagedError(int(here[is_cut][0]), "a message ends inside a number")
+        bytes_ = data[here]
+        values[unread] |= (bytes_ & 127).astype(np.uint64) << np.uint64(shift)
+        at[unread] += 1
+        unread = unread[bytes_ >= 128]
+        if not unread.size:
+            return values.view(np.int64), at
+    raise _DamagedError(int(at[unread[0]]), "a number of more than 10 bytes")
+
+
+def _fields(data: NDArray[np.uint8], starts: Numbers, ends: Numbers) -> _Fields:
+    """The fields of many messages, of which one field each is read at a time."""
+    found: list[tuple[Numbers, ...]] = [(np.zeros(0, np.int64),) * 5]
+    rows = np.flatnonzero(starts < ends)
+    at, end = starts[rows], ends[rows]
+    for _ in range(_MOST_FIELDS):
+        if not rows.size:
+            columns = (np.concatenate(each) for each in zip(*found, strict=True))
+            return _Fields(*columns)
+        key, begin = _varints(data, at, end)
+        wire, is_number = key & 7, (key & 7) == _VARINT
+        value, stop = np.zeros(len(at), np.int64), begin.copy()
+        read = np.flatnonzero(is_number | (wire == _LENGTH))
+        value[read], stop[read] = _varints(data, begin[read], end[read])
+        begin = np.where(wire == _LENGTH, stop, begin)
+        with np.errstate(over="ignore"):
+            stop = np.select(
+                [is_number, wire == _FIXED_64, wire == _LENGTH, wire == _FIXED_32],
+                [stop, begin + 8, begin + value, begin + 4],
+                -1,
+            )
+        if (is_bad := (stop < begin) | (stop > end)).any():
+            raise _DamagedError(int(at[is_bad][0]), "a field that is unknown or longer than its message")
+        if (wide := np.flatnonzero(wire == _FIXED_64)).size:
+            value[wide] = data[begin[wide, None] + np.arange(8)].view(np.int64).ravel()
+        found.append((rows, key >> 3, value, begin, stop))
+        left = stop < end
+        rows, at, end = rows[left], stop[left], end[left]
+    raise _DamagedError(int(at[0]), f"a message with more than {_MOST_FIELDS:,} fields")
+
+
+def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
+    """The number at a position, and the position behind it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= end:
+            break
+        byte, at = data[at], at + 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & (1 << 64) - 1, at
+    raise _DamagedError(at, "a message ends inside a number, or the number has more than 10 bytes")
+
+
+def _field(data: memoryview, at: int, end: int) -> tuple[int, int, int, int]:
+    """The key of a field, its value, and where its content starts and ends."""
+    first = at
+    key, at = _varint(data, at, end)
+    wire, value = key & 7, 0
+    if wire in (_VARINT, _LENGTH):
+        value, at = _varint(data, at, end)
+    stop = at + (0, 8, value, end, end, 4, end, end)[wire]
+    if stop > end:
+        raise _DamagedError(first, "a field that is unknown or longer than its message")
+    return key, value if value < 1 << 63 else value - (1 << 64), at, stop
+
+
+def _run(data: NDArray[np.uint8], at: int, end: int, key: int) -> tuple[Numbers, Numbers]:
+    """Where the contents of successive fields with this key of one byte start and end, up to a position.
+
+    Every byte that equals the key may begin a field. Each is linked with the one behind its content; those
+    that the first one leads to are found in steps of doubled length.
+    """
+    bytes_ = data[at:end].astype(np.int64)
+    places = np.flatnonzero(bytes_[:-3] == key)
+    if not places.size or places[0]:
+        return places[:0], places[:0]
+    one, two, three = (bytes_[places + number] for number in (1, 2, 3))
+    is_long, is_longer = one >= 128, (one >= 128) & (two >= 128)
+    start = places + 2 + is_long + is_longer
+    size = (one & 127) | np.where(is_long, (two & 127) << 7, 0) | np.where(is_longer, three << 14, 0)
+    stop = start + size
+    is_whole = (stop <= len(bytes_)) & ~(is_longer & (three >= 128))
+    number_of = np.full(len(bytes_) + 1, len(places))
+    number_of[places] = np.arange(len(places))
+    link = np.full(len(places) + 1, len(places))
+    link[:-1][is_whole] = number_of[stop[is_whole]]
+    reached = np.zeros(len(places) + 1, np.bool_)
+    reached[0], count = True, 0
+    while (now := int(np.count_nonzero(reached))) > count:
+        reached[link[reached]] = True
+        link, count = link[link], now
+    found = reached[:-1] & is_whole
+    return start[found] + at, stop[found] + at
+
+
+class _Wire(Struct):
+    """An encoded message; `left` is how many more fields are read one by one, and bytes of texts repeated."""
+
+    data: NDArray[np.uint8]
+    left: int = _MOST_SINGLE_FIELDS
+    left_bytes: int = _LEAST_REPEATED
+
+    def children(self, start: int, end: int) -> _Fields:
+        """The fields of one message, of which there may be many."""
+        view, at, before, same, patience, window = self.data.data, start, -1, 0, 8, _LEAST_WINDOW
+        singles: list[tuple[int, int, int, int]] = []
+        runs: list[NDArray[np.int64]] = []
+        while at < end:
+            singles.append(_field(view, at, end))
+            (key, _, _, at), self.left = singles[-1], self.left - 1
+            if self.left < 0:
+                raise _DamagedError(at, "more fields than any profile has")
+            same = same + 1 if key == before and key < 128 and key & 7 == _LENGTH else 0
+            before = key
+            if same < patience:
+                continue
+            found = 0
+            while (run := _run(self.data, at, min(at + window, end), key))[0].size:
+                runs.append(np.stack((np.full_like(run[0], key), np.zeros_like(run[0]), *run)))
+                found, at, window = found + len(run[0]), int(run[1][-1]), min(4 * window, _MOST_WINDOW)
+            same, window = 0, _LEAST_WINDOW
+            # Searching for short runs takes longer than reading them.
+            patience *= 2 if found < _FEW else 1
+        fields = np.concatenate([np.array(singles, np.int64).reshape(-1, 4).T, *runs], axis=1)
+        key, value, begin, stop = fields[:, np.argsort(fields[3], kind="stable")]
+        return _Fields(np.zeros(len(key), np.int64), key >> 3, value, begin, stop)
+
+    def fields(self, given: _Fields) -> _Fields:
+        """The fields of messages that are the content of fields."""
+        return _fields(self.data, given.start, given.end)
+
+    def texts(self, start: Numbers, end: Numbers) -> pa.Array:
+        """Texts, cut to a length."""
+        size = np.minimum(end - start, _LONGEST_TEXT)
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(size)))
+        place = np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], size)
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.data[place])]
+        found = pa.Array.from_buffers(pa.string(), len(size), buffers)
+        try:
+            found.validate(full=True)
+        except pa.ArrowInvalid:
+            bytes_ = pa.Array.from_buffers(pa.binary(), len(size), buffers)
+            found = pa.array([each.decode(errors="replace") for each in bytes_.to_pylist()], pa.string())
+        return found
+
+    def repeated(self, texts: pa.Array, places: pa.Array) -> pa.Array:
+        """The texts at these places, null for null."""
+        size = values_of(pc.binary_length(texts), 0).astype(np.int64)
+        known = values_of(places, -1)
+        self.left_bytes -= int(size[known[known >= 0]].sum())
+        if self.left_bytes < 0:
+            raise _DamagedError(0, "names that are repeated too often, of a message")
+        return texts.take(places)
+
+
+class _Names(NamedTuple):
+    """A table of a plane: sorted ids, a name and another name of each, and their statistics."""
+
+    ids: Numbers
+    names: pa.Array
+    others: pa.Array
+    stats: _Fields
+
+    def places(self, ids: Numbers) -> pa.Array:
+        """The place of each id in the table; null if it is not there."""
+        found = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
+        return pa.array(found, mask=self.ids[found] != ids if len(self.ids) else np.ones(len(ids), np.bool_))
+
+
+class _Plane(Struct):
+    """A plane, whose events are not read yet."""
+
+    wire: _Wire
+    name: str
+    children: _Fields
+
+    @property
+    def device(self) -> tuple[str, int] | None:
+        """GPU or TPU, and its number."""
+        found = _DEVICE.match(self.name)
+        return (found[1], int(found[2])) if found else None
+
+    def table(self, number: int) -> _Names:
+        """A table of names, of events or of statistics."""
+        entries = self.children.of(number)
+        if len(entries.start) > _MOST_NAMES:
+            raise _DamagedError(int(entries.start[0]), f"more than {_MOST_NAMES:,} names")
+        values = self.wire.fields(entries).of(_NAMED)
+        count = len(values.start)
+        of_values = self.wire.fields(values)
+        names, others = (self._texts(of_values.of(each), count) for each in (_NAMED, _DISPLAY_NAME))
+        if number == _STAT_NAMES:
+            others = pa.nulls(count, pa.string())
+        ids = of_values.last(_METADATA_ID, count)
+        stats = of_values.of(_METADATA_STATS)
+        ids, first = np.unique(ids, return_index=True)
+        place = np.full(count, -1)
+        place[first] = np.arange(len(first))
+        kept = place[stats.message] >= 0
+        stats = _Fields(place[stats.message], *stats[1:])
+        stats = _Fields(*(each[kept] for each in stats))
+        return _Names(ids, names.take(pa.array(first)), others.take(pa.array(first)), stats)
+
+    def _texts(self, fields: _Fields, count: int) -> pa.Array:
+        start, end = np.zeros((2, count), np.int64)
+        start[fields.message], end[fields.message] = fields.start, fields.end
+        return pc.if_else(pa.array(end > start), self.wire.texts(start, end), pa.scalar(None, pa.string()))
+
+    def stats(self) -> dict[str, Any]:
+        """The statistics of the plane itself."""
+        given = self.children.of(_PLANE_STATS)
+        found = _stat_columns(self.wire, given, 1, self.table(_STAT_NAMES))
+        return {name: value for name, column in found.items() if (value := column[0].as_py()) is not None}
+
+
+def _stat_columns(wire: _Wire, given: _Fields, rows: int, names: _Names) -> dict[str, pa.Array]:
+    """A column for each name of statistics; of several values of a row the last."""
+    fields = wire.fields(given)
+    values = _Fields(*(each[fields.number > _METADATA_ID] for each in fields))
+    name_ids = fields.last(_METADATA_ID, len(given.start))[values.message]
+    row = given.message[values.message]
+    order = np.argsort(name_ids, kind="stable")
+    ids, first = np.unique(name_ids[order], return_index=True)
+    texts = names.names.take(names.places(ids)).to_pylist()
+    found: dict[str, pa.Array] = {}
+    for id_, text, some in zip(ids.tolist(), texts, np.split(order, first[1:]), strict=len(ids) > 0):
+        kinds = np.unique(values.number[some]).tolist()
+        part = _Fields(*(each[some] for each in values))
+        if (column := _stat_column(wire, part, kinds, names)) is None:
+            continue
+        place = np.full(rows, -1)
+        place[row[some]] = np.arange(len(some))
+        name = text if text and text.isprintable() and len(text) <= _LONGEST_NAME else f"stat {id_}"
+        found[name] = column.take(pa.array(place, mask=place < 0))
+    return found
+
+
+def _stat_column(wire: _Wire, values: _Fields, kinds: list[int], names: _Names) -> pa.Array | None:
+    """Values of statistics as numbers if all are, else as texts; None for bytes."""
+    if set(kinds) <= {_UNSIGNED, _SIGNED}:
+        return pa.array(values.value)
+    if kinds == [_DOUBLE]:
+        return pa.array(values.value.view(np.float64))
+    if kinds == [_REFERENCE]:
+        return wire.repeated(names.names, names.places(values.value))
+    if kinds == [_TEXT]:
+        return wire.texts(values.start, values.end)
+    if set(kinds) <= {_BYTES}:
+        return None
+    texts = pa.array(values.value).cast(pa.string())
+    for kind in kinds:
+        if kind in (_DOUBLE, _REFERENCE, _TEXT):
+            some = np.flatnonzero(values.number == kind)
+            column = _stat_column(wire, _Fields(*(each[some] for each in values)), [kind], names)
+            if column is not None:
+                is_kind = pa.array(values.number == kind)
+                texts = pc.replace_with_mask(texts, is_kind, column.cast(pa.string()))
+    return texts
+
+
+def _events(plane: _Plane, offset_ns: int) -> Iterator[dict[str, pa.Array]]:
+    """The events of a plane in batches of columns; `offset_ns` is added to times that are relative."""
+    event_names, stat_names = plane.table(_EVENT_NAMES), plane.table(_STAT_NAMES)
+    of_names = _stat_columns(plane.wire, event_names.stats, len(event_names.ids), stat_names)
+    ids, texts, starts, events = _lines(plane, offset_ns)
+    for first in range(0, len(events.start), _BATCH_EVENTS):
+        some = _Fields(*(each[first : first + _BATCH_EVENTS] for each in events))
+        rows, line = len(some.start), some.message
+        fields = plane.wire.fields(some)
+        given = fields.of(_STATS)
+        place = event_names.places(fields.last(_METADATA_ID, rows))
+        name, full = (
+            plane.wire.repeated(each, place)
+            for each in (pc.coalesce(event_names.others, event_names.names), event_names.names)
+        )
+        offset_ps, dur_ps = fields.last(_OFFSET_PS, rows), fields.last(_DURATION_PS, rows)
+        begin, end = starts[line] + offset_ps // _PS, starts[line] + (offset_ps + dur_ps) // _PS
+        count = pa.array(fields.last(_OCCURRENCES, rows, -1))
+        is_timed = pc.less(count, 0)
+        columns = {
+            "line.id": pa.array(ids[line]),
+            "line.name": plane.wire.repeated(texts, pa.array(line)),
+            "event.name": name,
+            "event.metadata_name": pc.if_else(pc.equal(name, full), None, full),
+            "event.start_ns": pc.if_else(is_timed, pa.array(begin), None),
+            "event.end_ns": pc.if_else(is_timed, pa.array(end), None),
+            "event.occurrences": pc.if_else(is_timed, None, count),
+        }
+        stats = _stat_columns(plane.wire, given, rows, stat_names)
+        for stat, column in of_names.items():
+            of_event = (
+                plane.wire.repeated(column, place) if column.type == pa.string() else column.take(place)
+            )
+            known = stats.get(stat, of_event)
+            same = known if known.type == of_event.type else known.cast(pa.string())
+            stats[stat] = pc.coalesce(same, of_event.cast(same.type))
+        yield columns | stats
+
+
+def _lines(plane: _Plane, offset_ns: int) -> tuple[Numbers, pa.Array, Numbers, _Fields]:
+    """The id, name and start of each line, and the events of all lines, of which `message` is the line."""
+    lines = plane.children.of(_LINES)
+    if len(lines.start) > _MOST_LINES:
+        raise _DamagedError(int(lines.start[0]), f"more than {_MOST_LINES:,} lines")
+    ids, texts, starts = [], [], []
+    events = [_Fields(*np.zeros((5, 0), np.int64))]
+    for number, (first, last) in enumerate(zip(lines.start.tolist(), lines.end.tolist(), strict=True)):
+        line = plane.wire.children(first, last)
+        start = int(line.last(_LINE_NS, 1)[0])
+        names = [
+            plane.wire.texts(each.start, each.end)[-1].as_py()
+            for each in (line.of(_LINE_DISPLAY_NAME), line.of(_LINE_NAME))
+            if len(each.start)
+        ]
+        ids.append(int(line.last(_LINE_ID, 1)[0]))
+        texts.append(next((name for name in names if name), None))
+        starts.append(start + (offset_ns if abs(start) < _ABSOLUTE_NS else 0))
+        of_line = line.of(_EVENTS)
+        events.append(of_line._replace(message=np.full(len(of_line.start), number)))
+    found = _Fields(*(np.concatenate(each) for each in zip(*events, strict=True)))
+    count = len(found.start)
+    is_empty = count > _MANY_EVENTS and (found.end - found.start).mean() < _LEAST_EVENT_BYTES
+    if count > _MOST_EVENTS or is_empty:
+        raise _DamagedError(int(found.start[0]), f"{count:,} events, too many or empty ones")
+    return np.array(ids, np.int64), pa.array(texts, pa.string()), np.array(starts, np.int64), found
+
+
+class _Content(Struct, dict=True):
+    """The planes of a file, and the names of its hosts."""
+
+    planes: list[_Plane]
+    hosts: list[str]
+
+    def devices(self) -> list[tuple[str, int]]:
+        """The devices, in order."""
+        return sorted({plane.device for plane in self.planes if plane.device})
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the planes without events say about the file."""
+        found: dict[str, Any] = {}
+        for plane in self.planes:
+            if plane.name in (_TASK, _METADATA):
+                found |= plane.stats()
+        return found
+
+
+def _decoded(path: Path, text: Text) -> _Content:
+    """The planes of a file. Raises TraceFormatError."""
+    if text.cut is not None:
+        raise TraceFormatError(path, text.cut, hint=_HINT)
+    data = np.frombuffer(text.buffer, np.uint8)
+    wire = _Wire(data, left_bytes=max(_LEAST_REPEATED, _MOST_REPEATED * len(data)))
+    try:
+        top = wire.children(0, len(data))
+        hosts, planes = top.of(_HOSTNAME), []
+        for first, last in zip(*top.of(_PLANE)[3:], strict=True):
+            children = wire.children(int(first), int(last))
+            name = children.of(_NAMED)
+            label = wire.texts(name.start, name.end)[-1].as_py() if len(name.start) else ""
+            planes.append(_Plane(wire, label, children))
+        return _Content(planes, wire.texts(hosts.start, hosts.end).to_pylist())
+    except _DamagedError as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: _DamagedError) -> TraceFormatError:
+    return TraceFormatError(path, f"not a complete XSpace: {error}", hint=_HINT)
+
+
+class XplaneFormat:
+    """A Format."""
+
+    name = NAME
+    version = VERSION
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this begins with a plane, by its name, or has the name of a profile."""
+        if head[:1] != b"\n":
+            return False
+        try:
+            _, _, at, _ = _field(memoryview(head + b"\0" * 16), 0, 1 << 62)
+            for _ in range(_FIRST_FIELDS):
+                key, _, start, at = _field(memoryview(head), at, len(head))
+                if key == _NAMED << 3 | _LENGTH:
+                    name = head[start:at]
+                    return name.startswith((b"/host:", b"/device:")) or name == _TASK.encode()
+        except (_DamagedError, IndexError):
+            pass
+        return _SUFFIX.search(path.name) is not None
+
+    def open(self, path: Path) -> XplaneFile:
+        """The file; nothing is read yet."""
+        return XplaneFile(path)
+
+
+class XplaneFile(Struct, frozen=True):
+    """A TraceFile: a part per device."""
+
+    path: Path
+
+    def parts(self) -> tuple[Part, ...]:
+        """The devices by kind and number; one part if there is none. Raises TraceFormatError."""
+        stat = self.path.stat()
+        return _parts(self.path, stat.st_mtime_ns, stat.st_size)
+
+    def read(self, part: Part, request: Request) -> XplaneSource:
+        """Reads the events of a device, and those of the host that belong to it."""
+        return XplaneSource(self.path, part, request)
+
+
+@lru_cache(maxsize=64)
+def _parts(path: Path, modified_ns: int, size: int) -> tuple[Part, ...]:
+    content = _decoded(path, read_text(path))
+    if not content.planes:
+        raise TraceFormatError(path, "the file contains no plane", hint=_HINT)
+    devices = content.devices()
+    first, processes = _first_rank(path, content, max(len(devices), 1))
+    if processes == 1 and len(devices) < 2:
+        return (Part(),)
+    labels = [f"{kind}:{number}" for kind, number in devices] or ["host"]
+    return tuple(Part(label, rank=first + at) for at, label in enumerate(labels))
+
+
+def _first_rank(path: Path, content: _Content, devices: int) -> tuple[int, int]:
+    """The rank of the first device, by the number of the process, else by that of its host in the folder.
+
+    The second number is that of the processes that are known.
+    """
+    process = content.facts.get("process_index")
+    if isinstance(process, int):
+        return process * devices, process + 2
+    hosts = [path.name]
+    if path.parent.parent.name == "profile":
+        hosts = sorted(each.name for each in path.parent.iterdir() if _SUFFIX.search(each.name))
+    return hosts.index(path.name) * devices, len(hosts)
+
+
+class XplaneSource(CollectedSource):
+    """A Source with the events of one device. The constructor reads the file."""
+
+    def _read(self) -> None:
+        content = _decoded(self._path, read_text(self._path, self._request.spill))
+        devices = content.devices()
+        named = [each for each in devices if "{}:{}".format(*each) == self._part.name]
+        own = next(iter(named or devices), None)
+        self._own = [plane for plane in content.planes if own is not None and plane.device == own]
+        self._facts_of_file, self._hosts = content.facts, content.hosts
+        start_ns = content.facts.get("profile_start_time")
+        self.base_time_ns = start_ns if isinstance(start_ns, int) else 0
+        is_first = devices[:1] == [own] or own is None
+        try:
+            self._map(_Tables(content.planes, own, is_first, self.base_time_ns), is_first)
+        except _DamagedError as error:
+            raise _refused(self._path, error) from error
+        if not self._rows.rows:
+            raise TraceFormatError(self._path, "the file contains no events", hint=_HINT)
+        if not self.base_time_ns:
+            self._notes.add("clock_not_utc", 1, "the file does not say when the profile started")
+        if self._part.rank is not None and "process_index" not in content.facts:
+            reason = f"{self._part.name} is rank {self._part.rank} by its number and the order of hosts"
+            self._notes.add("rank_assumed", 1, reason)
+
+    def _map(self, tables: _Tables, is_first: bool) -> None:
+        """Adds the activities."""
+        contract, readers = contract_of(NAME), {}
+        for table in contract.raw_tables:
+            found = tables.table(table.name)
+            types = {each.name: each.type for each in found.schema}
+            readers[table.name] = raw_table(table, NAME, types, found.to_batches())
+        for example in tables.unread:
+            self._notes.add("table_not_read", 1, example)
+        params = {"pid": str(self._facts_of_file.get("process_id", 0)), "is_first": is_first}
+        map_tables(contract, readers, params, self._rows, self._notes)
+
+    def _header(self) -> dict[str, Any]:
+        header: dict[str, Any] = {NAME: self._facts_of_file}
+        if self._hosts:
+            header["host_name"] = self._hosts[0]
+        if version := self._facts_of_file.get("jax_version"):
+            header["framework_version"] = version
+        properties = [_properties(plane) for plane in self._own[:1]]
+        return header | ({"deviceProperties": properties} if properties else {})
+
+    def _facts(self) -> Mapping[str, object]:
+        return {"clock": "utc" if self.base_time_ns else "unknown", "framework": "jax"}
+
+
+def _properties(plane: _Plane) -> dict[str, Any]:
+    """The properties of a device, with Kineto's keys."""
+    stats = plane.stats()
+    names = (stats.get(key) for key in ("device_type_string", "device_name", "device_vendor"))
+    found = {"id": plane.device[1] if plane.device else None, "name": next(filter(None, names), None)}
+    return found | {key: stats[name] for name, key in _PROPERTIES.items() if name in stats}
+
+
+class _Tables:
+    """The tables of the contract for one device: events of it and the host, and calls for other devices."""
+
+    def __init__(
+        self, planes: list[_Plane], own: tuple[str, int] | None, is_first: bool, start_ns: int
+    ) -> None:
+        self.unread: list[str] = []
+        self._batches: list[dict[str, pa.Array]] = []
+        elsewhere: list[pa.Array] = []
+        for plane in planes:
+            if plane.device is None and not plane.name.startswith(_HOST):
+                if lines := len(plane.children.of(_LINES).start):
+                    self.unread.append(f"{plane.name}: {counted(lines, 'line')}")
+            elif plane.device in (own, None):
+                self._batches += (_labels(plane, each) | each for each in _events(plane, start_ns))
+            elif is_first:
+                found = (each.get("correlation_id") for each in _events(plane, start_ns))
+                elsewhere += (to_ints(each) if each.type != pa.int64() else each for each in found if each)
+        self._elsewhere = pa.table({"correlation_id": pa.chunked_array(elsewhere, pa.int64())})
+
+    def table(self, name: str) -> pa.Table:
+        """A table by its name in the contract."""
+        return self._joined() if name == "events" else self._elsewhere
+
+    def _joined(self) -> pa.Table:
+        """The batches with the same columns, in the type that holds the values of all of them."""
+        types: dict[str, pa.DataType] = {}
+        names: dict[str, str] = {}
+        for batch in self._batches:
+            for name, column in batch.items():
+                if names.setdefault(name.casefold(), name) != name or len(names) > _MOST_STATS:
+                    if name not in types:
+                        self.unread.append(f"statistic {name}")
+                    continue
+                types[name] = column.type if types.get(name) in (None, column.type) else pa.string()
+        schema = pa.schema(list(types.items()))
+        return pa.Table.from_batches(
+            [
+                pa.RecordBatch.from_arrays(
+                    [
+                        batch[name].cast(type_) if name in batch else pa.nulls(len(batch["line.id"]), type_)
+                        for name, type_ in types.items()
+                    ],
+                    schema=schema,
+                )
+                for batch in self._batches
+            ],
+            schema,
+        )
+
+
+def _labels(plane: _Plane, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """The plane of each event."""
+    rows, (kind, number) = len(columns["line.id"]), plane.device or (None, None)
+    return {
+        "plane.name": pa.repeat(plane.name, rows),
+        "plane.device": pa.repeat(pa.scalar(kind, pa.string()), rows),
+        "plane.ordinal": pa.repeat(pa.scalar(number, pa.int64()), rows),
+    }
