@@ -25,104 +25,142 @@
 -- 1 = "First version."
 -- ///
 -- `elsewhere` has the calls that launched activities of other devices, for the first device of the process.
-WITH marked AS (
-  SELECT
-    *, "event.name" AS name, "event.start_ns" AS ts_ns, "event.end_ns" AS end_ns,
-    CASE
-      WHEN "plane.device" = 'GPU' AND starts_with("line.name", 'Stream #') THEN 'stream'
-      WHEN "plane.device" = 'TPU' AND "line.name" = 'XLA Ops' THEN 'core'
-      WHEN "plane.device" = 'TPU' AND regexp_matches("line.name", '(?i)async.* ops|ops.*async') THEN 'async'
-      ELSE if("plane.device" IS NULL, 'host', 'notes')
-    END AS place,
-    if(place IN ('core', 'async'), regexp_extract(name, '-(start|done)(?:[.]\d+)?$', 1), '') AS half,
-    -- The operation that ends is called in the text of its end.
-    coalesce(
-      nullif(regexp_extract("event.metadata_name", '-done\([^%]*%([\w.-]+)', 1), ''), replace(name, '-done', '-start')
-    ) AS operation,
-    lower(coalesce(if(starts_with(hlo_category, 'async'), NULL, hlo_category), hlo_op, if("plane.device" = 'TPU', name, NULL))) AS hlo,
-    regexp_extract(hlo, '^(all-reduce|(?:ragged-)?all-to-all|all-gather|reduce-scatter|collective-permute|collective-broadcast|send|recv)\b', 1) AS message,
-    -- Every call belongs to the device that it launched something on.
-    "plane.device" IS NOT NULL OR step_num IS NOT NULL OR CASE
-      WHEN correlation_id IS NULL THEN $is_first
-      ELSE bool_or("plane.device" IS NOT NULL) OVER (PARTITION BY correlation_id)
-        OR $is_first AND correlation_id NOT IN (SELECT correlation_id FROM elsewhere_by_correlation_id)
-    END AS is_own
-  FROM events
-),
-ranked AS (
-  SELECT
-    *, row_number() OVER (PARTITION BY place, half, operation ORDER BY ts_ns, file_row) AS number,
-    -- A loop or a call that encloses other operations on its line is no device time of its own.
-    coalesce(place = 'core' AND lead(ts_ns) OVER by_start < end_ns AND lead(end_ns) OVER by_start <= end_ns, false) AS encloses
-  FROM marked WHERE is_own
-  WINDOW by_start AS (PARTITION BY place, "line.id" ORDER BY ts_ns, end_ns DESC, file_row)
-),
-paired AS (
-  SELECT ranked.*, ends.end_ns AS done_ns, async.operation IS NOT NULL AS is_async
-  FROM ranked
-  LEFT JOIN (SELECT operation, number, end_ns FROM ranked WHERE place = 'core' AND half = 'done') AS ends
-    ON place = 'core' AND half = 'start' AND ends.operation = ranked.operation AND ends.number = ranked.number
-      AND ends.end_ns >= ranked.end_ns
-  LEFT JOIN (SELECT DISTINCT operation FROM ranked WHERE place = 'async') AS async
-    ON place = 'core' AND half = 'start' AND async.operation = ranked.operation
-),
-described AS (
+WITH labels AS MATERIALIZED (  -- what texts say, each once
   SELECT
     *,
     CASE
-      WHEN place = 'notes' OR encloses OR is_async THEN 'gpu_user_annotation'
-      WHEN place <> 'host' AND half = 'done' THEN 'cuda_sync'
-      WHEN place <> 'host' AND (memset_details IS NOT NULL OR regexp_matches(name, '^Memset')) THEN 'gpu_memset'
-      WHEN place <> 'host' AND (
-        memcpy_details IS NOT NULL OR regexp_matches(name, '^Memcpy')
-        OR message = '' AND place <> 'stream' AND regexp_matches(hlo, '^(copy-|infeed|outfeed|host send|host recv)')
-      ) THEN 'gpu_memcpy'
-      WHEN place <> 'host' THEN 'kernel'
-      WHEN step_num IS NOT NULL THEN 'user_annotation'
+      WHEN device = 'GPU' AND starts_with(line, 'Stream #') THEN 'stream'
+      WHEN device = 'TPU' AND line = 'XLA Ops' THEN 'core'
+      WHEN device = 'TPU' AND regexp_matches(line, '(?i)async.* ops|ops.*async') THEN 'async'
+      ELSE if(device IS NULL, 'host', 'notes')
+    END AS place,
+    if(place IN ('core', 'async'), regexp_extract(name, '-(start|done)(?:[.]\d+)?$', 1), '') AS half,
+    -- The operation that ends is called in the text of its end.
+    coalesce(nullif(regexp_extract(full_name, '-done\([^%]*%([\w.-]+)', 1), ''), replace(name, '-done', '-start')) AS operation,
+    lower(coalesce(if(starts_with(category, 'async'), NULL, category), op, if(device = 'TPU', name, NULL))) AS hlo,
+    regexp_extract(hlo, '^(all-reduce|(?:ragged-)?all-to-all|all-gather|reduce-scatter|collective-permute|collective-broadcast|send|recv)\b', 1) AS message,
+    CASE
+      WHEN place <> 'host' THEN CASE
+        WHEN regexp_matches(name, '^Memset') THEN 'gpu_memset'
+        WHEN regexp_matches(name, '^Memcpy') OR place <> 'stream' AND message = '' AND regexp_matches(hlo, '^(copy-|infeed|outfeed|host send|host recv)') THEN 'gpu_memcpy'
+        ELSE 'kernel'
+      END
       WHEN starts_with(name, '$') THEN 'python_function'
-      WHEN correlation_id IS NOT NULL OR regexp_matches(name, '^(cuda|hip)[A-Z]') THEN if(regexp_matches(name, '^cu[A-Z]'), 'cuda_driver', 'cuda_runtime')
-      WHEN hlo_op IS NOT NULL THEN 'cpu_op'
-      WHEN regexp_matches(name, '::|^\w+\(|^end: ') OR regexp_matches("line.name", '(?i)^(tf_|py_xla|pjrt|xla|host threads)') THEN 'library'
+      WHEN regexp_matches(name, '^cu[A-Z]') THEN 'cuda_driver'
+      WHEN regexp_matches(name, '^(cuda|hip)[A-Z]') THEN 'cuda_runtime'
+      WHEN op IS NOT NULL THEN 'cpu_op'
+      WHEN regexp_matches(name, '::|^\w+\(|^end: ') OR regexp_matches(line, '(?i)^(tf_|py_xla|pjrt|xla|host threads)') THEN 'library'
       ELSE 'user_annotation'
+    END AS kind,
+    CASE kind
+      WHEN 'python_function' THEN regexp_replace(name[2:], '^(.*):(\d+) (.*)$', '\1(\2): \3')
+      WHEN 'gpu_memcpy' THEN regexp_replace(name, '^Memcpy(\w)2(\w)$', 'Memcpy \1to\2')
+      ELSE name
+    END AS title,
+    CASE WHEN kind = 'kernel' AND message <> '' THEN CASE message
+      WHEN 'collective-permute' THEN 'send_recv'
+      WHEN 'collective-broadcast' THEN 'broadcast'
+      ELSE replace(replace(message, 'ragged-', ''), '-', '_')
+    END END AS collective
+  FROM (
+    SELECT DISTINCT
+      "plane.device" AS device, "line.name" AS line, "event.name" AS name, "event.metadata_name" AS full_name,
+      hlo_op AS op, hlo_category AS category
+    FROM events
+  )
+),
+details AS MATERIALIZED (
+  SELECT
+    *, string_split(regexp_extract(kernel, 'grid:([0-9,]{5,40})', 1), ',') AS grid,
+    string_split(regexp_extract(kernel, 'block:([0-9,]{5,40})', 1), ',') AS block,
+    TRY_CAST(regexp_extract(kernel, 'regs:(\d{1,18})', 1) AS BIGINT) AS registers,
+    list_sum([
+      TRY_CAST(regexp_extract(kernel, key || ':(\d{1,18})', 1) AS BIGINT)
+      FOR key IN ['static_shared', 'dynamic_shared', 'group_mem']
+    ])::BIGINT AS shared_memory,
+    TRY_CAST(regexp_extract(coalesce(memcpy, memset), 'size:(\d{1,18})', 1) AS BIGINT) AS size,
+    nullif(regexp_extract(memcpy, 'kind_src:(\w)', 1), '') AS source,
+    format(
+      ' ({}{} -> {}{})', upper(source), regexp_extract(memcpy, 'kind_src:\w(\w*)', 1),
+      upper(regexp_extract(memcpy, 'kind_dst:(\w)', 1)), regexp_extract(memcpy, 'kind_dst:\w(\w*)', 1)
+    ) AS direction
+  FROM (
+    SELECT DISTINCT kernel_details AS kernel, memcpy_details AS memcpy, memset_details AS memset
+    FROM events WHERE coalesce(kernel_details, memcpy_details, memset_details) IS NOT NULL
+  )
+),
+marked AS MATERIALIZED (
+  SELECT events.*, labels.* EXCLUDE (name, op, category, device, line, full_name), "event.start_ns" AS ts_ns, "event.end_ns" AS end_ns
+  FROM events JOIN labels
+    ON "plane.device" IS NOT DISTINCT FROM device AND "line.name" IS NOT DISTINCT FROM line
+      AND "event.name" IS NOT DISTINCT FROM name AND "event.metadata_name" IS NOT DISTINCT FROM full_name
+      AND hlo_op IS NOT DISTINCT FROM op AND hlo_category IS NOT DISTINCT FROM category
+  WHERE "plane.device" IS NOT NULL OR step_num IS NOT NULL OR CASE
+    -- Every call belongs to the device that it launched something on.
+    WHEN correlation_id IS NULL THEN $is_first
+    ELSE correlation_id IN (SELECT correlation_id FROM events WHERE "plane.device" IS NOT NULL AND correlation_id IS NOT NULL)
+      OR $is_first AND correlation_id NOT IN (SELECT correlation_id FROM elsewhere_by_correlation_id)
+  END
+),
+operations AS (
+  SELECT
+    file_row, place, half, operation, ts_ns, end_ns,
+    row_number() OVER (PARTITION BY place, half, operation ORDER BY ts_ns, file_row) AS number,
+    -- The time of a loop or call that encloses other operations on its line is theirs.
+    place = 'core' AND lead(ts_ns) OVER by_start < end_ns AND lead(end_ns) OVER by_start <= end_ns AS encloses
+  FROM marked WHERE place IN ('core', 'async')
+  WINDOW by_start AS (PARTITION BY place, "line.id" ORDER BY ts_ns, end_ns DESC, file_row)
+),
+paired AS (
+  SELECT starts.file_row, starts.encloses, ends.end_ns AS done_ns, asynchronous.operation IS NOT NULL AS is_async
+  FROM operations AS starts
+  LEFT JOIN operations AS ends
+    ON starts.place = 'core' AND starts.half = 'start' AND ends.place = 'core' AND ends.half = 'done'
+      AND ends.operation = starts.operation AND ends.number = starts.number AND ends.end_ns >= starts.end_ns
+  LEFT JOIN (SELECT DISTINCT operation FROM operations WHERE place = 'async') AS asynchronous
+    ON starts.place = 'core' AND starts.half = 'start' AND asynchronous.operation = starts.operation
+),
+described AS (
+  SELECT
+    marked.*, details.*, done_ns,
+    CASE
+      WHEN place = 'notes' OR encloses OR is_async THEN 'gpu_user_annotation'
+      WHEN place = 'host' THEN CASE
+        WHEN step_num IS NOT NULL THEN 'user_annotation'
+        WHEN correlation_id IS NOT NULL AND kind <> 'cuda_driver' THEN 'cuda_runtime'
+        ELSE kind
+      END
+      WHEN half = 'done' THEN 'cuda_sync'
+      WHEN memset IS NOT NULL THEN 'gpu_memset'
+      ELSE if(memcpy IS NULL, kind, 'gpu_memcpy')
     END AS category,
     category IN ('kernel', 'gpu_memcpy', 'gpu_memset') AS is_activity,
     if(is_activity, "plane.ordinal", NULL) AS device,
     -- A collective or copy that the core starts and awaits runs beside the other operations.
     if(is_activity, "line.id" + if(done_ns IS NULL, 0, 1000000), NULL) AS stream,
-    if(is_activity, TRY_CAST(regexp_extract(coalesce(memcpy_details, memset_details), 'size:(\d{1,18})', 1) AS BIGINT), NULL) AS bytes,
-    string_split(regexp_extract(kernel_details, 'grid:([0-9,]{5,40})', 1), ',') AS grid,
-    string_split(regexp_extract(kernel_details, 'block:([0-9,]{5,40})', 1), ',') AS block,
-    TRY_CAST(regexp_extract(kernel_details, 'regs:(\d{1,18})', 1) AS BIGINT) AS registers_per_thread,
-    list_sum([
-      TRY_CAST(regexp_extract(kernel_details, key || ':(\d{1,18})', 1) AS BIGINT)
-      FOR key IN ['static_shared', 'dynamic_shared', 'group_mem']
-    ])::BIGINT AS shared_memory_bytes,
-    CASE WHEN category = 'kernel' AND message <> '' THEN CASE
-      WHEN message = 'collective-permute' THEN 'send_recv'
-      WHEN message = 'collective-broadcast' THEN 'broadcast'
-      ELSE replace(replace(message, 'ragged-', ''), '-', '_')
-    END END AS collective,
-    regexp_extract(memcpy_details, 'kind_src:(\w+) kind_dst:(\w+)', ['source', 'target']) AS memory
-  FROM paired
+    if(is_activity, size, NULL) AS bytes, if(category = 'kernel', collective, NULL) AS message_name
+  FROM marked
+  LEFT JOIN paired ON paired.file_row = marked.file_row
+  LEFT JOIN details ON coalesce(kernel_details, memcpy_details, memset_details) IS NOT NULL
+    AND kernel IS NOT DISTINCT FROM kernel_details AND memcpy IS NOT DISTINCT FROM memcpy_details
+    AND memset IS NOT DISTINCT FROM memset_details
 )
 SELECT
   1 AS part, file_row, 'X' AS ph, category,
-  CASE category
-    WHEN 'python_function' THEN regexp_replace(name[2:], '^(.*):(\d+) (.*)$', '\1(\2): \3')
-    WHEN 'user_annotation' THEN concat_ws(' ', name, 'step_num=' || step_num)
-    WHEN 'gpu_memcpy' THEN regexp_replace(name, '^Memcpy(\w)2(\w)$', 'Memcpy \1to\2')
-      || if(memory.source <> '', format(' ({} -> {})', upper(memory.source[1]) || memory.source[2:], upper(memory.target[1]) || memory.target[2:]), '')
-    ELSE name
+  CASE
+    WHEN step_num IS NOT NULL AND category = 'user_annotation' THEN title || ' step_num=' || step_num
+    ELSE title || if(category = 'gpu_memcpy' AND source IS NOT NULL, direction, '')
   END AS name,
   ts_ns, CASE WHEN coalesce(done_ns, end_ns) >= ts_ns THEN TRY(coalesce(done_ns, end_ns) - ts_ns) END AS dur_ns, device, stream,
   if(place = 'host', $pid, "plane.ordinal"::VARCHAR) AS pid,
   if(place = 'notes', "line.name", coalesce(stream, "line.id")::VARCHAR) AS tid, correlation_id AS correlation, bytes,
-  registers_per_thread, shared_memory_bytes, collective IS NOT NULL AS has_collective, collective,
+  registers AS registers_per_thread, shared_memory AS shared_memory_bytes, message_name IS NOT NULL AS has_collective,
+  message_name AS collective,
   TRY_CAST(grid[1] AS BIGINT) AS grid_x, TRY_CAST(grid[2] AS BIGINT) AS grid_y, TRY_CAST(grid[3] AS BIGINT) AS grid_z,
   TRY_CAST(block[1] AS BIGINT) AS block_x, TRY_CAST(block[2] AS BIGINT) AS block_y, TRY_CAST(block[3] AS BIGINT) AS block_z,
   {
-    'Collective name': collective, 'device': device, 'stream': stream, 'correlation': correlation_id, 'bytes': bytes,
-    'registers per thread': registers_per_thread, 'shared memory': shared_memory_bytes,
+    'Collective name': message_name, 'device': device, 'stream': stream, 'correlation': correlation_id, 'bytes': bytes,
+    'registers per thread': registers, 'shared memory': shared_memory,
     'grid': [grid_x, grid_y, grid_z], 'block': [block_x, block_y, block_z], 'flops': flops, 'bytes accessed': bytes_accessed,
     'xplane.line': if(place IN ('host', 'core', 'async'), "line.name", NULL), 'xplane.hlo': "event.metadata_name",
     'xplane.details': coalesce(kernel_details, memcpy_details, memset_details)

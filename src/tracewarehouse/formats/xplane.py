@@ -49,14 +49,18 @@ _METADATA_ID, _OFFSET_PS, _DURATION_PS, _STATS, _OCCURRENCES = 1, 2, 3, 4, 5
 _DISPLAY_NAME, _METADATA_STATS = 4, 5
 _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _BYTES, _REFERENCE = 2, 3, 4, 5, 6, 7
 _VARINT, _FIXED_64, _LENGTH, _FIXED_32 = 0, 1, 2, 5
-# What is larger is no profile.
-_MOST_LINES: Final = 50_000
-_MOST_NAMES: Final = 1_000_000
+# Larger files are not profiles.
+_MOST_PLANES: Final = 500
+_MOST_DEVICES: Final = 64
+_MOST_RATIO: Final = 30
+_MANY_BYTES: Final = 16 << 20
+_MOST_LINES: Final = 20_000
+_MOST_NAMES: Final = 250_000
 _MOST_FIELDS: Final = 1_000
 _MOST_EVENTS: Final = 20_000_000
 _MOST_STATS: Final = 200
-_MANY_EVENTS: Final = 1_000_000
-_LEAST_EVENT_BYTES: Final = 6
+_MANY_FIELDS: Final = 500_000
+_LEAST_BYTES: Final = 8
 _FIRST_FIELDS: Final = 4
 _LONGEST_TEXT: Final = 2_048
 _LONGEST_NAME: Final = 64
@@ -223,6 +227,7 @@ class _Wire(Struct):
         view, at, before, same, patience, window = self.data.data, start, -1, 0, 8, _LEAST_WINDOW
         singles: list[tuple[int, int, int, int]] = []
         runs: list[NDArray[np.int64]] = []
+        count = 0
         while at < end:
             singles.append(_field(view, at, end))
             (key, _, _, at), self.left = singles[-1], self.left - 1
@@ -236,6 +241,8 @@ class _Wire(Struct):
             while (run := _run(self.data, at, min(at + window, end), key))[0].size:
                 runs.append(np.stack((np.full_like(run[0], key), np.zeros_like(run[0]), *run)))
                 found, at, window = found + len(run[0]), int(run[1][-1]), min(4 * window, _MOST_WINDOW)
+                if (count := count + len(run[0])) > max(_MANY_FIELDS, (at - start) // _LEAST_BYTES):
+                    raise _DamagedError(at, f"{count:,} events or names that are almost empty")
             same, window = 0, _LEAST_WINDOW
             # Searching for short runs takes longer than reading them.
             patience *= 2 if found < _FEW else 1
@@ -436,10 +443,8 @@ def _lines(plane: _Plane, offset_ns: int) -> tuple[Numbers, pa.Array, Numbers, _
         of_line = line.of(_EVENTS)
         events.append(of_line._replace(message=np.full(len(of_line.start), number)))
     found = _Fields(*(np.concatenate(each) for each in zip(*events, strict=True)))
-    count = len(found.start)
-    is_empty = count > _MANY_EVENTS and (found.end - found.start).mean() < _LEAST_EVENT_BYTES
-    if count > _MOST_EVENTS or is_empty:
-        raise _DamagedError(int(found.start[0]), f"{count:,} events, too many or empty ones")
+    if len(found.start) > _MOST_EVENTS:
+        raise _DamagedError(int(found.start[0]), f"more than {_MOST_EVENTS:,} events")
     return np.array(ids, np.int64), pa.array(texts, pa.string()), np.array(starts, np.int64), found
 
 
@@ -467,11 +472,15 @@ def _decoded(path: Path, text: Text) -> _Content:
     """The planes of a file. Raises TraceFormatError."""
     if text.cut is not None:
         raise TraceFormatError(path, text.cut, hint=_HINT)
+    if text.text_bytes > max(_MANY_BYTES, _MOST_RATIO * text.stored_bytes):
+        raise TraceFormatError(path, f"unpacks to more than {_MOST_RATIO} times its size", hint=_HINT)
     data = np.frombuffer(text.buffer, np.uint8)
     wire = _Wire(data, left_bytes=max(_LEAST_REPEATED, _MOST_REPEATED * len(data)))
     try:
         top = wire.children(0, len(data))
         hosts, planes = top.of(_HOSTNAME), []
+        if len(top.of(_PLANE).start) > _MOST_PLANES:
+            raise _DamagedError(int(top.of(_PLANE).start[_MOST_PLANES]), f"more than {_MOST_PLANES} planes")
         for first, last in zip(*top.of(_PLANE)[3:], strict=True):
             children = wire.children(int(first), int(last))
             name = children.of(_NAMED)
@@ -533,6 +542,8 @@ def _parts(path: Path, modified_ns: int, size: int) -> tuple[Part, ...]:
     if not content.planes:
         raise TraceFormatError(path, "the file contains no plane", hint=_HINT)
     devices = content.devices()
+    if len(devices) > _MOST_DEVICES:
+        raise TraceFormatError(path, f"the file contains more than {_MOST_DEVICES} devices", hint=_HINT)
     first, processes = _first_rank(path, content, max(len(devices), 1))
     if processes == 1 and len(devices) < 2:
         return (Part(),)

@@ -32,6 +32,7 @@ _UNTESTED: Final = {
     "rocpd": "rocpd files",
     "rocprofv3": "rocprofv3: memory copies, and HIP, HSA, RCCL and marker calls",
     "rpd": "rpd files",
+    "xplane": "profiles of JAX: NVIDIA GPUs and TPUs",
 }
 _NSYS: Final = ("nsys", "nsys_report")
 # The schema of the real exports that were read.
