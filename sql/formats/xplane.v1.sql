@@ -29,10 +29,11 @@ WITH labels AS MATERIALIZED (  -- what texts say, each once
   SELECT
     *,
     CASE
+      WHEN device IS NULL THEN 'host'
       WHEN device = 'GPU' AND starts_with(line, 'Stream #') THEN 'stream'
       WHEN device = 'TPU' AND line = 'XLA Ops' THEN 'core'
       WHEN device = 'TPU' AND regexp_matches(line, '(?i)async.* ops|ops.*async') THEN 'async'
-      ELSE if(device IS NULL, 'host', 'notes')
+      ELSE 'notes'
     END AS place,
     if(place IN ('core', 'async'), regexp_extract(name, '-(start|done)(?:[.]\d+)?$', 1), '') AS half,
     -- The operation that ends is called in the text of its end.
@@ -40,11 +41,8 @@ WITH labels AS MATERIALIZED (  -- what texts say, each once
     lower(coalesce(if(starts_with(category, 'async'), NULL, category), op, if(device = 'TPU', name, NULL))) AS hlo,
     regexp_extract(hlo, '^(all-reduce|(?:ragged-)?all-to-all|all-gather|reduce-scatter|collective-permute|collective-broadcast|send|recv)\b', 1) AS message,
     CASE
-      WHEN place <> 'host' THEN CASE
-        WHEN regexp_matches(name, '^Memset') THEN 'gpu_memset'
-        WHEN regexp_matches(name, '^Memcpy') OR place <> 'stream' AND message = '' AND regexp_matches(hlo, '^(copy-|infeed|outfeed|host send|host recv)') THEN 'gpu_memcpy'
-        ELSE 'kernel'
-      END
+      WHEN place <> 'host' AND (starts_with(name, 'Memcpy') OR place <> 'stream' AND regexp_matches(hlo, '^(copy-|infeed|outfeed|host send|host recv)')) THEN 'gpu_memcpy'
+      WHEN place <> 'host' THEN if(starts_with(name, 'Memset'), 'gpu_memset', 'kernel')
       WHEN starts_with(name, '$') THEN 'python_function'
       WHEN regexp_matches(name, '^cu[A-Z]') THEN 'cuda_driver'
       WHEN regexp_matches(name, '^(cuda|hip)[A-Z]') THEN 'cuda_runtime'
@@ -54,40 +52,23 @@ WITH labels AS MATERIALIZED (  -- what texts say, each once
     END AS kind,
     CASE kind
       WHEN 'python_function' THEN regexp_replace(name[2:], '^(.*):(\d+) (.*)$', '\1(\2): \3')
-      WHEN 'gpu_memcpy' THEN regexp_replace(name, '^Memcpy(\w)2(\w)$', 'Memcpy \1to\2')
-      ELSE name
+      ELSE regexp_replace(name, '^Memcpy(\w)2(\w)$', 'Memcpy \1to\2')
     END AS title,
-    CASE WHEN kind = 'kernel' AND message <> '' THEN CASE message
-      WHEN 'collective-permute' THEN 'send_recv'
-      WHEN 'collective-broadcast' THEN 'broadcast'
-      ELSE replace(replace(message, 'ragged-', ''), '-', '_')
-    END END AS collective
-  FROM (
-    SELECT DISTINCT
-      "plane.device" AS device, "line.name" AS line, "event.name" AS name, "event.metadata_name" AS full_name,
-      hlo_op AS op, hlo_category AS category
-    FROM events
-  )
+    coalesce(
+      MAP {'collective-permute': 'send_recv', 'collective-broadcast': 'broadcast', 'ragged-all-to-all': 'all_to_all'}[message],
+      replace(nullif(message, ''), '-', '_')
+    ) AS collective
+  FROM (SELECT DISTINCT "plane.device" AS device, "line.name" AS line, "event.name" AS name, "event.metadata_name" AS full_name, hlo_op AS op, hlo_category AS category FROM events)
 ),
 details AS MATERIALIZED (
   SELECT
-    *, string_split(regexp_extract(kernel, 'grid:([0-9,]{5,40})', 1), ',') AS grid,
-    string_split(regexp_extract(kernel, 'block:([0-9,]{5,40})', 1), ',') AS block,
+    *, string_split(regexp_extract(kernel, 'grid:([0-9,]{5,40})', 1), ',') AS grid, string_split(regexp_extract(kernel, 'block:([0-9,]{5,40})', 1), ',') AS block,
     TRY_CAST(regexp_extract(kernel, 'regs:(\d{1,18})', 1) AS BIGINT) AS registers,
-    list_sum([
-      TRY_CAST(regexp_extract(kernel, key || ':(\d{1,18})', 1) AS BIGINT)
-      FOR key IN ['static_shared', 'dynamic_shared', 'group_mem']
-    ])::BIGINT AS shared_memory,
+    list_sum(regexp_extract_all(kernel, '(?:_shared|group_mem):(\d{1,15})', 1)::BIGINT[])::BIGINT AS shared_memory,
     TRY_CAST(regexp_extract(coalesce(memcpy, memset), 'size:(\d{1,18})', 1) AS BIGINT) AS size,
-    nullif(regexp_extract(memcpy, 'kind_src:(\w)', 1), '') AS source,
-    format(
-      ' ({}{} -> {}{})', upper(source), regexp_extract(memcpy, 'kind_src:\w(\w*)', 1),
-      upper(regexp_extract(memcpy, 'kind_dst:(\w)', 1)), regexp_extract(memcpy, 'kind_dst:\w(\w*)', 1)
-    ) AS direction
-  FROM (
-    SELECT DISTINCT kernel_details AS kernel, memcpy_details AS memcpy, memset_details AS memset
-    FROM events WHERE coalesce(kernel_details, memcpy_details, memset_details) IS NOT NULL
-  )
+    regexp_extract(memcpy, 'kind_src:(\w)(\w*) kind_dst:(\w)(\w*)', ['a', 'b', 'c', 'd']) AS ends,
+    if(ends['a'] <> '', format(' ({}{} -> {}{})', upper(ends['a']), ends['b'], upper(ends['c']), ends['d']), '') AS direction
+  FROM (SELECT DISTINCT kernel_details AS kernel, memcpy_details AS memcpy, memset_details AS memset FROM events)
 ),
 marked AS MATERIALIZED (
   SELECT events.*, labels.* EXCLUDE (name, op, category, device, line, full_name), "event.start_ns" AS ts_ns, "event.end_ns" AS end_ns
@@ -125,31 +106,26 @@ described AS (
     marked.*, details.*, done_ns,
     CASE
       WHEN place = 'notes' OR encloses OR is_async THEN 'gpu_user_annotation'
-      WHEN place = 'host' THEN CASE
-        WHEN step_num IS NOT NULL THEN 'user_annotation'
-        WHEN correlation_id IS NOT NULL AND kind <> 'cuda_driver' THEN 'cuda_runtime'
-        ELSE kind
-      END
+      WHEN place = 'host' AND step_num IS NOT NULL THEN 'user_annotation'
+      WHEN place = 'host' THEN if(correlation_id IS NOT NULL AND kind <> 'cuda_driver', 'cuda_runtime', kind)
       WHEN half = 'done' THEN 'cuda_sync'
-      WHEN memset IS NOT NULL THEN 'gpu_memset'
-      ELSE if(memcpy IS NULL, kind, 'gpu_memcpy')
+      ELSE if(memset IS NOT NULL, 'gpu_memset', if(memcpy IS NOT NULL, 'gpu_memcpy', kind))
     END AS category,
     category IN ('kernel', 'gpu_memcpy', 'gpu_memset') AS is_activity,
-    if(is_activity, "plane.ordinal", NULL) AS device,
     -- A collective or copy that the core starts and awaits runs beside the other operations.
     if(is_activity, "line.id" + if(done_ns IS NULL, 0, 1000000), NULL) AS stream,
-    if(is_activity, size, NULL) AS bytes, if(category = 'kernel', collective, NULL) AS message_name
+    if(is_activity, "plane.ordinal", NULL) AS device, if(is_activity, size, NULL) AS bytes, if(category = 'kernel', collective, NULL) AS message_name
   FROM marked
   LEFT JOIN paired ON paired.file_row = marked.file_row
-  LEFT JOIN details ON coalesce(kernel_details, memcpy_details, memset_details) IS NOT NULL
-    AND kernel IS NOT DISTINCT FROM kernel_details AND memcpy IS NOT DISTINCT FROM memcpy_details
-    AND memset IS NOT DISTINCT FROM memset_details
+  JOIN details
+    ON kernel IS NOT DISTINCT FROM kernel_details AND memcpy IS NOT DISTINCT FROM memcpy_details AND memset IS NOT DISTINCT FROM memset_details
 )
 SELECT
   1 AS part, file_row, 'X' AS ph, category,
-  CASE
-    WHEN step_num IS NOT NULL AND category = 'user_annotation' THEN title || ' step_num=' || step_num
-    ELSE title || if(category = 'gpu_memcpy' AND source IS NOT NULL, direction, '')
+  CASE category
+    WHEN 'user_annotation' THEN concat_ws(' step_num=', title, step_num)
+    WHEN 'gpu_memcpy' THEN concat(title, direction)
+    ELSE title
   END AS name,
   ts_ns, CASE WHEN coalesce(done_ns, end_ns) >= ts_ns THEN TRY(coalesce(done_ns, end_ns) - ts_ns) END AS dur_ns, device, stream,
   if(place = 'host', $pid, "plane.ordinal"::VARCHAR) AS pid,
