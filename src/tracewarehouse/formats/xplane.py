@@ -60,7 +60,7 @@ _MOST_FIELDS: Final = 1_000
 _MOST_EVENTS: Final = 20_000_000
 _MOST_STATS: Final = 200
 _MANY_FIELDS: Final = 500_000
-_LEAST_BYTES: Final = 8
+_LEAST_BYTES: Final = 12
 _FIRST_FIELDS: Final = 4
 _LONGEST_TEXT: Final = 2_048
 _LONGEST_NAME: Final = 64
@@ -612,7 +612,9 @@ class XplaneSource(CollectedSource):
         return header | ({"deviceProperties": properties} if properties else {})
 
     def _facts(self) -> Mapping[str, object]:
-        return {"clock": "utc" if self.base_time_ns else "unknown", "framework": "jax"}
+        # A device may be idle for a while after the profiler starts.
+        start = {"recorded_from_ns": self.base_time_ns} if self.base_time_ns else {}
+        return {"clock": "utc" if start else "unknown", "framework": "jax", **start}
 
 
 def _properties(plane: _Plane) -> dict[str, Any]:

@@ -159,7 +159,8 @@ def _windows(version: RunVersion) -> dict[int, tuple[int, int]]:
     for rank in version.by_rank:
         start, end, clock = (rank.facts.get(name) for name in ("start_ns", "end_ns", "clock"))
         if isinstance(start, int) and isinstance(end, int) and start < end and clock in (None, "utc"):
-            found[rank.rank] = (start, end)
+            recorded_from = rank.facts.get("recorded_from_ns")
+            found[rank.rank] = (min(start, recorded_from) if isinstance(recorded_from, int) else start, end)
     return found
 
 
