@@ -560,7 +560,7 @@ def _first_rank(path: Path, content: _Content, devices: int) -> tuple[int, int]:
     if isinstance(process, int):
         return process * devices, process + 2
     hosts = [path.name]
-    if path.parent.parent.name == "profile":
+    if path.parent.parent.name == "profile" and _SUFFIX.search(path.name):
         hosts = sorted(each.name for each in path.parent.iterdir() if _SUFFIX.search(each.name))
     return hosts.index(path.name) * devices, len(hosts)
 
