@@ -39,6 +39,7 @@ MADE_NOW = pytest.param(None, id="now", marks=pytest.mark.deep)
 MOST_BYTES = 3 << 20
 CHANGED = {
     "collective_rules@1": "all-to-all of expert parallelism",
+    "gpu_metric_rules@1": "names of CUPTI",
     "phase_rules@1": "annotations that vLLM writes by default",
     "device_specs@1": "more devices, types and links",
     "kernel_limits@1": "latency, compute or memory by the rules of Nsight Compute",
