@@ -223,7 +223,8 @@ def interruptible(con: Connection, call: Callable[[], T]) -> T:
 
     Thread(target=work).start()
     try:
-        done.wait()
+        while not done.wait(0.2):  # a signal that another thread receives does not end a wait
+            pass
     except BaseException:  # Ctrl-C, or what another signal handler raises
         con.interrupt()
         while not done.wait(0.1):  # the first interrupt has no effect on a query that has not started
