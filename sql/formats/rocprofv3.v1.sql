@@ -6,41 +6,44 @@
 --
 -- [tables.kernel_dispatch]
 -- optional = [
---   "start_timestamp", "end_timestamp", "correlation_id.internal", "correlation_id.external", "size",
---   "stream_id.handle", "dispatch_info.agent_id.handle", "dispatch_info.queue_id.handle", "dispatch_info.kernel_id",
---   "dispatch_info.workgroup_size.x", "dispatch_info.workgroup_size.y", "dispatch_info.workgroup_size.z",
---   "dispatch_info.grid_size.x", "dispatch_info.grid_size.y", "dispatch_info.grid_size.z",
---   "dispatch_info.group_segment_size",
+--   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
+--   "correlation_id.external", "size", "Kernel_Name VARCHAR", "stream_id.handle|Stream_Id",
+--   "dispatch_info.agent_id.handle|Agent_Id", "dispatch_info.queue_id.handle|Queue_Id", "dispatch_info.kernel_id|Kernel_Id",
+--   "dispatch_info.workgroup_size.x|Workgroup_Size_X", "dispatch_info.workgroup_size.y|Workgroup_Size_Y",
+--   "dispatch_info.workgroup_size.z|Workgroup_Size_Z", "dispatch_info.grid_size.x|Grid_Size_X",
+--   "dispatch_info.grid_size.y|Grid_Size_Y", "dispatch_info.grid_size.z|Grid_Size_Z",
+--   "dispatch_info.group_segment_size|Group_Segment_Size|LDS_Block_Size|Lds_Block_Size",
 -- ]
 --
 -- [tables.memory_copy]
 -- optional = [
---   "start_timestamp", "end_timestamp", "correlation_id.internal", "correlation_id.external", "size",
---   "stream_id.handle", "src_agent_id.handle", "dst_agent_id.handle", "operation", "bytes",
+--   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
+--   "correlation_id.external", "size", "stream_id.handle|Stream_Id", "src_agent_id.handle|Source_Agent_Id",
+--   "dst_agent_id.handle|Destination_Agent_Id", "operation", "Direction VARCHAR", "bytes",
 -- ]
 --
 -- [tables.hip_api]
 -- optional = [
---   "start_timestamp", "end_timestamp", "correlation_id.internal", "correlation_id.external", "size",
---   "operation", "thread_id",
+--   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
+--   "correlation_id.external", "size", "operation", "Function VARCHAR", "thread_id|Thread_Id",
 -- ]
 --
 -- [tables.hsa_api]
 -- optional = [
---   "start_timestamp", "end_timestamp", "correlation_id.internal", "correlation_id.external", "size",
---   "operation", "thread_id",
+--   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
+--   "correlation_id.external", "size", "operation", "Function VARCHAR", "thread_id|Thread_Id",
 -- ]
 --
 -- [tables.marker_api]
 -- optional = [
---   "start_timestamp", "end_timestamp", "correlation_id.internal", "correlation_id.external", "size",
---   "operation", "thread_id",
+--   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
+--   "correlation_id.external", "size", "operation", "Function VARCHAR", "thread_id|Thread_Id",
 -- ]
 --
 -- [tables.rccl_api]
 -- optional = [
---   "start_timestamp", "end_timestamp", "correlation_id.internal", "correlation_id.external", "size",
---   "operation", "thread_id",
+--   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
+--   "correlation_id.external", "size", "operation", "Function VARCHAR", "thread_id|Thread_Id",
 -- ]
 --
 -- [tables.gpus]
@@ -59,7 +62,8 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
--- `gpus` numbers the agents that are GPUs, `operations` names those of each kind of record.
+-- `gpus` numbers the agents that are GPUs, `operations` names those of each kind of record. The other names of columns are
+-- those of CSV files.
 WITH records AS (
   SELECT 1 AS part, 'kernel' AS category, * EXCLUDE (others), others AS others_1 FROM kernel_dispatch
   UNION ALL BY NAME
@@ -87,9 +91,9 @@ described AS (
     CASE WHEN "dispatch_info.grid_size.x" > 0 THEN TRY("dispatch_info.grid_size.x" + block_x - 1) // block_x END AS grid_x,
     CASE WHEN "dispatch_info.grid_size.y" > 0 THEN TRY("dispatch_info.grid_size.y" + block_y - 1) // block_y END AS grid_y,
     CASE WHEN "dispatch_info.grid_size.z" > 0 THEN TRY("dispatch_info.grid_size.z" + block_z - 1) // block_z END AS grid_z,
-    operations.name AS operation_name,
+    coalesce(Direction, Function, operations.name) AS operation_name,
     CASE
-      WHEN part = 1 THEN symbols.name
+      WHEN part = 1 THEN coalesce(Kernel_Name, symbols.name)
       WHEN part = 2 THEN format('Memcpy {}to{}', if(sources.number IS NULL, 'H', 'D'), if(targets.number IS NULL, 'H', 'D'))
       ELSE operation_name
     END AS name

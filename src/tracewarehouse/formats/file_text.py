@@ -223,10 +223,48 @@ def digest_of(path: Path) -> FileContent:
     return FileContent(stream.digest, stream.size, stream.stored_bytes)
 
 
-def digest_of_folder(path: Path) -> FileContent:
-    """The digest of the names and digests of all files in a folder, in order of their names."""
+# The tables that rocprofv3 writes as CSV: PREFIX_TABLE.csv, with one prefix for all files of a process. The
+# first file that exists is the path of the trace.
+CSV_TRACES: Final = tuple(
+    f"{name}_trace" for name in ("kernel", "hip_api", "hsa_api", "memory_copy", "marker_api", "rccl_api")
+)
+_CSV_TABLES: Final = (
+    *CSV_TRACES, "agent_info", "counter_collection", "memory_allocation", "memory_allocation_trace",
+    "scratch_memory_trace", "rocdecode_api_trace", "rocjpeg_api_trace", "pc_sampling_host_trap",
+    "pc_sampling_stochastic",
+)  # fmt: skip
+_CSV_NAME: Final = late_regex(r"((?:.*_)?)(?:" + "|".join(_CSV_TABLES) + r")(\.csv(?:\.gz|\.zst)?)")
+
+
+def csv_tables(path: Path) -> dict[str, Path]:
+    """The files of the process to which a CSV file of rocprofv3 belongs, by table; none for other files."""
+    if not (named := _CSV_NAME.fullmatch(path.name)):
+        return {}
+    prefix, ending = named.groups()
+    files = {table: path.with_name(f"{prefix}{table}{ending}") for table in _CSV_TABLES}
+    found = {table: file for table, file in files.items() if os.path.isfile(file)}  # noqa: PTH113
+    return found if any(table in found for table in CSV_TRACES) else {}
+
+
+def same_recording(path: Path) -> str | None:
+    """The name of the file with all records of the process to which a CSV file of rocprofv3 belongs."""
+    if not (named := _CSV_NAME.fullmatch(path.name)):
+        return None
+    names = (f"{named[1]}results{ending}" for ending in (".json", ".json.gz", ".db"))
+    return next((name for name in names if path.with_name(name).is_file()), None)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a trace: those in a folder, the CSV files of a process, else the file itself."""
+    if path.is_dir():
+        return sorted(each for each in path.iterdir() if each.is_file())
+    return list(csv_tables(path).values()) or [path]
+
+
+def digest_of_files(files: Iterable[Path]) -> FileContent:
+    """The digest of the names and digests of files, in their order."""
     total, size = hashlib.sha256(), 0
-    for file in sorted(each for each in path.iterdir() if each.is_file()):
+    for file in files:
         found = digest_of(file)
         total.update(f"{file.name}\0{found.digest}\n".encode(errors="surrogateescape"))
         size += found.stored_bytes
@@ -452,6 +490,7 @@ _BY_KEYS: Final = (
 _PICKLE_NAME: Final = late_regex(r"\.(?:pickle|pkl)(?:\.gz)?$", re.IGNORECASE)
 # Headers of tables that nsys stats prints.
 _STATISTICS: Final = (b"time (%)", b"start (ns)", b"total time", b"duration (ns)")
+_CSV_STATISTICS: Final = b'"name","calls","totaldurationns"'
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _DATABASES: Final = (".sqlite", ".sqlite3", ".db", ".rpd")
 # An unclosed string is also one token; otherwise matching would restart at each quote inside it.
@@ -585,6 +624,9 @@ def not_json(path: Path, buffer: Buffer, at: int) -> TraceFormatError:
     if head.startswith(_STATISTICS):
         hint = "export the report itself: nsys export --type sqlite FILE"
         return TraceFormatError(path, "a table of nsys stats, which has no events", offset=at, hint=hint)
+    if head.startswith(_CSV_STATISTICS):
+        hint = "name the trace beside it, as in 1234_kernel_trace.csv"
+        return TraceFormatError(path, "statistics of rocprofv3, which have no events", offset=at, hint=hint)
     return TraceFormatError(
         path,
         "not a JSON object or array",

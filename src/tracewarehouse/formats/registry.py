@@ -73,7 +73,7 @@ _BUILT_IN: Final = (
     ("nsys", "NsysReportFormat", (_NOT_EVENTS,)),
     ("rpd", "RpdFormat", (b"SQLite",)),
     ("rocpd", "RocpdFormat", (b"SQLite",)),
-    ("rocprofv3", "Rocprofv3Format", (b"rocprofiler-sdk-tool",)),
+    ("rocprofv3", "Rocprofv3Format", (b"rocprofiler-sdk-tool", b"Start_Timestamp")),
     ("xplane", "XplaneFormat", (b"/host:", b"/device:", b"Task Environment")),
     ("execution_trace", "ExecutionTraceFormat", (b'"nodes"',)),
     ("pickled", "FlightRecorderFormat", (_NOT_EVENTS,)),

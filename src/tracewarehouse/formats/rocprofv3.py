@@ -1,21 +1,30 @@
-"""The JSON results of rocprofv3 (rocprofiler-sdk-tool), with one part per process."""
+"""The results of rocprofv3 (rocprofiler-sdk-tool): JSON, with a part per process, and CSV files of a process.
+
+The names of CSV files and columns are those in the public source of rocprofiler-sdk 1.0 (ROCm 7) and of its
+rocpd2csv, and in the documentation of releases since ROCm 6.2.
+"""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 from msgspec.structs import replace
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.base import Part
-from tracewarehouse.formats.file_text import read_text
+from tracewarehouse.formats.base import OnePartFile, Part
+from tracewarehouse.formats.file_text import csv_tables, head_of, read_text
 from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, map_tables, raw_table
-from tracewarehouse.formats.source_tables import CollectedSource
+from tracewarehouse.formats.source_tables import CollectedSource, to_ints
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,11 +35,24 @@ if TYPE_CHECKING:
 
 NAME: Final = "rocprofv3"
 VERSION: Final = 1
+_KERNELS: Final = "kernel_dispatch"
 _COPIES: Final = "memory_copy"
 _NAMED: Final = (_COPIES, "hip_api", "hsa_api", "marker_api", "rccl_api")
 _GPU_AGENT: Final = 2
 _BLOCK_BYTES: Final = 64 << 20
 _HINT: Final = "record with rocprofv3 --kernel-trace --output-format json"
+# The names of the files of tables.
+_CSV_NAMES: Final = {_KERNELS: "kernel_trace", **{name: f"{name}_trace" for name in _NAMED}}
+_AGENT_INFO: Final = "agent_info"
+_CSV_HEADER: Final = late_regex(
+    rb'(?:\xef\xbb\xbf)?"?(?:Guid"?,"?)?(?:Kind|Domain)"?,[^\n]{0,4096}Start_Timestamp'
+)
+_HEADER_BYTES: Final = 1 << 13
+_ROW_BYTES: Final = 1 << 20
+_CSV_HINT: Final = "record with rocprofv3 --kernel-trace --output-format csv"
+_TEXTS: Final = ("Kernel_Name", "Direction", "Function")
+_AGENTS: Final = ("Agent_Id", "Source_Agent_Id", "Destination_Agent_Id")
+_PID: Final = late_regex(r"(\d{1,10})_")
 
 
 class _Process(msgspec.Struct):
@@ -54,14 +76,17 @@ class Rocprofv3Format:
     version = VERSION
 
     def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this is a JSON object with the results of rocprofiler-sdk-tool."""
+        """Whether this is JSON with the results of rocprofiler-sdk-tool, or a CSV file of records."""
+        if _CSV_HEADER.match(head):
+            return True
         if head.lstrip()[:1] != b"{" or b"rocprofiler-sdk-tool" not in head:
             return False
         return file_text.object_format(file_text.top_keys(head)) == NAME
 
-    def open(self, path: Path) -> Rocprofv3File:
+    def open(self, path: Path) -> Rocprofv3File | OnePartFile:
         """The file; nothing is read yet."""
-        return Rocprofv3File(path)
+        is_csv = csv_tables(path) or _CSV_HEADER.match(head_of(path, _HEADER_BYTES))
+        return OnePartFile(path, Rocprofv3CsvSource) if is_csv else Rocprofv3File(path)
 
 
 class Rocprofv3File:
@@ -150,7 +175,7 @@ class Rocprofv3Source(CollectedSource):
             raise TraceFormatError(self._path, f"{table.name} cannot be read: {error}", hint=_HINT) from error
         while any(pa.types.is_struct(field.type) for field in found.schema):
             found = found.flatten()
-        named = dict(table.columns)
+        named = {names.partition("|")[0] for names, _ in table.columns}
         usable = [
             field.name
             for field in found.schema
@@ -158,6 +183,141 @@ class Rocprofv3Source(CollectedSource):
             or (field.name not in named and field.type in (pa.float64(), pa.string()))
         ]
         return found.select(usable).combine_chunks()
+
+
+class Rocprofv3CsvSource(CollectedSource):
+    """A Source with the activities of one process, whose CSV files are beside each other."""
+
+    def __init__(self, path: Path, request: Request) -> None:
+        super().__init__(path, Part(), request)
+
+    def _facts(self) -> Mapping[str, object]:
+        return {"clock": "boot"}
+
+    def _header(self) -> dict[str, Any]:
+        return {"deviceProperties": self._devices} if self._devices else {}
+
+    def _read(self) -> None:
+        files = csv_tables(self._path) or {_csv_name_of(self._path): self._path}
+        contract = contract_of(NAME)
+        read = {table.name: files.get(_CSV_NAMES.get(table.name, "")) for table in contract.raw_tables}
+        found = {name: self._records(file) if file else pa.table({}) for name, file in read.items()}
+        agents = self._records(files[_AGENT_INFO]) if _AGENT_INFO in files else pa.table({})
+        found["gpus"], self._devices = _csv_gpus(agents, found[_KERNELS], found[_COPIES])
+        tables = {table.name: self._table(table, found[table.name]) for table in contract.raw_tables}
+        calls = (found[name] for name in _NAMED if "Process_Id" in found[name].column_names)
+        named = (pid for table in calls for pid in table.column("Process_Id").slice(0, 1).to_pylist())
+        pid = next(named, None) or (_PID.match(self._path.name) or ("", "0"))[1]
+        map_tables(contract, tables, {"pid": str(pid)}, self._rows, self._notes)
+        if not self._rows.rows:
+            raise TraceFormatError(self._path, "the file contains no records", hint=_CSV_HINT)
+        self._notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
+        for file in files.values():
+            if file not in read.values() and file != files.get(_AGENT_INFO):
+                self._notes.add("table_not_read", 1, file.name)
+
+    def _table(self, table: RawTable, found: pa.Table) -> pa.RecordBatchReader:
+        """A table of the contract. Other texts in a column of numbers are reported, and null."""
+        numbers = {name for names, type_ in table.columns if type_ == "BIGINT" for name in names.split("|")}
+        for at, name in enumerate(found.column_names):
+            if name in numbers and pa.types.is_string((texts := found.column(name)).type):
+                values = to_ints(_agent_numbers(texts) if name in _AGENTS else texts)
+                lost = 0 if name in _AGENTS else values.null_count - texts.null_count
+                self._notes.add("unusable_value", lost, f"{table.name}: {name}")
+                found = found.set_column(at, name, values)
+        types = {field.name: field.type for field in found.schema}
+        return raw_table(table, NAME, types, found.to_batches())
+
+    def _records(self, file: Path) -> pa.Table:
+        """The rows of a file: integers in columns that have nothing else, texts in the others."""
+        text = read_text(file, self._request.spill)
+        if text.cut:
+            raise TraceFormatError(file, text.cut, hint="record or copy the trace again")
+        end, skipped = text.buffer.rfind(b"\n") + 1, 0
+        names = _csv_columns(file, bytes(text.buffer[: max(0, text.buffer.find(b"\n"))]))
+
+        def skip(row: pa_csv.InvalidRow) -> str:
+            nonlocal skipped
+            skipped += 1
+            return "skip"
+
+        try:
+            found = pa_csv.read_csv(
+                pa.BufferReader(memoryview(text.buffer)[:end]),
+                pa_csv.ReadOptions(use_threads=False, block_size=_ROW_BYTES, skip_rows=1, column_names=names),
+                pa_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+                pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
+            )
+        except pa.ArrowInvalid as error:
+            reason = "a row of more than 1 MiB" if "straddl" in str(error) else f"cannot be read: {error}"
+            raise TraceFormatError(file, reason, hint=_CSV_HINT) from error
+        self._notes.add("unusable_value", skipped, f"{file.name}: a row of another length")
+        self._notes.add("unusable_value", int(end < text.text_bytes), f"{file.name}: an incomplete last line")
+        return pa.table({name: _csv_values(name, found.column(name)) for name in names})
+
+
+def _csv_name_of(path: Path) -> str:
+    """The table in a file with another name, by its columns."""
+    header = head_of(path, _HEADER_BYTES).partition(b"\n")[0]
+    columns = {b"Kernel_Name": _KERNELS, b"Direction": _COPIES, b"HSA_": "hsa_api", b"MARKER_": "marker_api"}
+    return _CSV_NAMES[next((name for word, name in columns.items() if word in header), "hip_api")]
+
+
+def _csv_columns(path: Path, header: bytes) -> list[str]:
+    """The names of the columns; names that differ in nothing but case are numbered."""
+    if len(header) > _HEADER_BYTES:
+        raise TraceFormatError(path, "a header of more than 8 KiB", hint=_CSV_HINT)
+    names = [name.strip() for name in next(csv.reader([header.decode("utf-8-sig", errors="replace")]), [])]
+    lower = [name.lower() for name in names]
+    return [
+        name if lower.index(key) == at and name else f"{name}#{at + 1}"
+        for at, (name, key) in enumerate(zip(names, lower, strict=True))
+    ]
+
+
+def _csv_values(name: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a column, where empty means none."""
+    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    if name in _TEXTS:
+        return texts
+    values = to_ints(texts)
+    return values if values.null_count == texts.null_count else texts
+
+
+def _agent_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The numbers in `Agent 4`, `Agent-4` or `GPU 0`; `CPU 0` is not a GPU."""
+    return pc.replace_substring_regex(texts, r"^(?:Agent|GPU)[ -]?", "")
+
+
+def _csv_gpus(agents: pa.Table, kernels: pa.Table, copies: pa.Table) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """The numbers of the GPUs in the order of agents, and their names.
+
+    An agent is named by its number among those that the process sees, among all, or among the GPUs. Without
+    their file, the GPUs are those that run kernels, and the sides of copies that are devices.
+    """
+    rows = [row for row in agents.to_pylist() if row.get("Agent_Type") == "GPU"]
+    named: set[Any] = set()
+    for table, column, text, word in (
+        (kernels, "Agent_Id", "Kernel_Name", ""),
+        (copies, "Source_Agent_Id", "Direction", "DEVICE_TO"),
+        (copies, "Destination_Agent_Id", "Direction", "TO_DEVICE"),
+    ):
+        if column in table.column_names and text in table.column_names:
+            of_gpus = table.filter(pc.match_substring(table.column(text), word))
+            named.update(pc.unique(of_gpus.column(column)).to_pylist())
+    numbers = to_ints(_agent_numbers(pa.array([str(each) for each in named], pa.string())))
+    used = set(numbers.drop_null().to_pylist())
+    orders = [[row.get(column) for row in rows] for column in ("Logical_Node_Id", "Node_Id")]
+    if any(str(each).startswith("GPU") for each in named):
+        orders = [list(range(len(rows) or max(used, default=-1) + 1))]
+    elif not rows:
+        orders = [sorted(used)]
+    handles = next((order for order in orders if used <= set(order)), orders[0])
+    gpus = pa.table({"handle": pa.array(handles, pa.int64()), "number": np.arange(len(handles))})
+    devices = [
+        {"id": number, "name": row.get("Product_Name") or row.get("Name")} for number, row in enumerate(rows)
+    ]
+    return gpus, devices
 
 
 def _decode(path: Path, text: bytes) -> list[_Process]:

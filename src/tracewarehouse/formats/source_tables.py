@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from tracewarehouse.formats.base import ACTIVITIES, Defect, OnePartFile, Outcome, Part, Redaction, Request
-from tracewarehouse.formats.file_text import FileContent, TextStream, digest_of, digest_of_folder
+from tracewarehouse.formats.file_text import FileContent, TextStream, digest_of, digest_of_files, files_of
 from tracewarehouse.formats.redact.text import Redactor
 
 if TYPE_CHECKING:
@@ -462,8 +462,8 @@ class CollectedSource(FileSource):
 
     def _digest(self) -> FileContent:
         """Digest and sizes of the content. The files of a folder may change without it."""
-        if self._path.is_dir():
-            return digest_of_folder(self._path)
+        if (files := files_of(self._path)) != [self._path]:
+            return digest_of_files(files)
         stat = self._path.stat()
         return _content(self._path, stat.st_mtime_ns, stat.st_size)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.formats.file_text import files_of
 from tracewarehouse.formats.redact.rules import POLICY_VARIABLE
 from tracewarehouse.ingest.naming import split_path
 from tracewarehouse.ingest.survey import discover
@@ -78,7 +79,7 @@ def _key(paths: Sequence[str | Path], settings: Sequence[object]) -> str:
     above = Path(os.path.commonpath(jobs)).parent if jobs else Path()
     known = [*map(str, settings), _content(Path(os.environ.get(POLICY_VARIABLE, "")))]
     for path, named in ((file.path, file.named) for file in files):
-        for part in sorted(path.iterdir()) if path.is_dir() else [path]:
+        for part in files_of(path):
             known += [os.path.relpath(part, above), str(named), _content(part)]
     return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
 

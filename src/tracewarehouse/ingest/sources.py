@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tracewarehouse.engines.base import Failure, StoreFailed
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.file_text import is_compressed_database, unpack_database
+from tracewarehouse.formats.file_text import files_of, is_compressed_database, unpack_database
 from tracewarehouse.ingest.inbox import NOTE_SUFFIX, SpoolNote, remove
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, Content, FileOutcome, State
 
@@ -111,11 +111,9 @@ class TraceFile(Struct, frozen=True):
 
 
 def file_stamp(path: Path) -> FileStamp:
-    """Size and modification time of a file, for a folder of its files; (-1, -1) if it does not exist."""
+    """Size and modification time of the files of a trace; (-1, -1) if it does not exist."""
     try:
-        stats = [path.stat()]
-        if path.is_dir():
-            stats = [file.stat() for file in path.iterdir() if file.is_file()]
+        stats = [file.stat() for file in files_of(path)]
     except OSError:
         return -1, -1
     return sum(stat.st_size for stat in stats), max((stat.st_mtime_ns for stat in stats), default=-1)

@@ -24,6 +24,8 @@ from tracewarehouse.formats.file_text import (
     EXPECTED_RESULTS,
     REMEDIES,
     UnsupportedFormatError,
+    csv_tables,
+    same_recording,
 )
 from tracewarehouse.formats.registry import HEAD_BYTES, detect
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note, spool_note, spooled_files
@@ -44,6 +46,7 @@ TRACE_NAMES = late_regex(
     r"|(?:^|[._-])ncu(?:[._-].*)?\.csv(?:\.gz|\.zst)?$",
     re.IGNORECASE,
 )
+_CSV_STATISTICS = late_regex(r"_stats\.csv$")
 # Other files that are often stored beside traces: reported as skipped by their suffix, without opening them.
 OTHER_FILES = {
     ".nsys-rep": "is an Nsight Systems report: name the file itself, or run nsys export --type sqlite",
@@ -136,7 +139,7 @@ def _files_at(path: Path) -> Iterator[TraceFile | FileOutcome]:
         yield _refused(path, _reason(error))
         return
     if is_file or is_folder and _is_trace(path):
-        yield TraceFile(path, named=True)
+        yield TraceFile(next(iter(csv_tables(path).values()), path), named=True)
     elif is_folder:
         yield from _folder_files(path)
     elif path.exists():
@@ -184,10 +187,21 @@ def _walk(folder: Path, walked: set[tuple[int, int]] | None = None) -> Iterator[
             yield TraceFile(path, named=False)
         elif is_folder and not is_warehouse(path):
             yield from _walk(path, seen)
-        elif is_file and TRACE_NAMES.search(entry.name):
-            yield TraceFile(path, named=False)
-        elif entry.is_file() and path.suffix.lower() in OTHER_FILES:
-            yield FileOutcome(path, "skipped", reason=OTHER_FILES[path.suffix.lower()])
+        elif is_file:
+            yield from _file_in_folder(path)
+
+
+def _file_in_folder(path: Path) -> Iterator[TraceFile | FileOutcome]:
+    """A trace, or another file to report; nothing for a file that belongs to the trace in another."""
+    tables = csv_tables(path)
+    if other := same_recording(path):
+        yield FileOutcome(path, "skipped", reason=f"is the same recording as {other}")
+    elif path == next(iter(tables.values()), None) or TRACE_NAMES.search(path.name):
+        yield TraceFile(path, named=False)
+    elif _CSV_STATISTICS.search(path.name):
+        yield FileOutcome(path, "skipped", reason="has statistics of rocprofv3, which traces show as well")
+    elif not tables and path.suffix.lower() in OTHER_FILES:
+        yield FileOutcome(path, "skipped", reason=OTHER_FILES[path.suffix.lower()])
 
 
 def _is_trace(folder: Path) -> bool:
