@@ -19,31 +19,31 @@
 -- optional = [
 --   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
 --   "correlation_id.external", "size", "stream_id.handle|Stream_Id", "src_agent_id.handle|Source_Agent_Id",
---   "dst_agent_id.handle|Destination_Agent_Id", "operation", "Direction VARCHAR", "bytes",
+--   "dst_agent_id.handle|Destination_Agent_Id", "Direction VARCHAR", "bytes",
 -- ]
 --
 -- [tables.hip_api]
 -- optional = [
 --   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
---   "correlation_id.external", "size", "operation", "Function VARCHAR", "thread_id|Thread_Id",
+--   "correlation_id.external", "size", "Function VARCHAR", "thread_id|Thread_Id",
 -- ]
 --
 -- [tables.hsa_api]
 -- optional = [
 --   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
---   "correlation_id.external", "size", "operation", "Function VARCHAR", "thread_id|Thread_Id",
+--   "correlation_id.external", "size", "Function VARCHAR", "thread_id|Thread_Id",
 -- ]
 --
 -- [tables.marker_api]
 -- optional = [
 --   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
---   "correlation_id.external", "size", "operation", "Function VARCHAR", "thread_id|Thread_Id",
+--   "correlation_id.external", "size", "Function VARCHAR", "thread_id|Thread_Id",
 -- ]
 --
 -- [tables.rccl_api]
 -- optional = [
 --   "start_timestamp|Start_Timestamp", "end_timestamp|End_Timestamp", "correlation_id.internal|Correlation_Id",
---   "correlation_id.external", "size", "operation", "Function VARCHAR", "thread_id|Thread_Id",
+--   "correlation_id.external", "size", "Function VARCHAR", "thread_id|Thread_Id",
 -- ]
 --
 -- [tables.gpus]
@@ -53,29 +53,25 @@
 -- required = ["kernel_id", "name VARCHAR"]
 -- keys     = ["kernel_id"]
 --
--- [tables.operations]
--- required = ["kind VARCHAR", "number", "name VARCHAR"]
---
 -- [params]
 -- pid = { type = "VARCHAR", default = "0", doc = "The process." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
--- `gpus` numbers the agents that are GPUs, `operations` names those of each kind of record. The other names of columns are
--- those of CSV files.
+-- `gpus` numbers the agents that are GPUs. The other names of columns are those of CSV files.
 WITH records AS (
   SELECT 1 AS part, 'kernel' AS category, * EXCLUDE (others), others AS others_1 FROM kernel_dispatch
   UNION ALL BY NAME
-  SELECT 2 AS part, 'gpu_memcpy' AS category, 'memory_copy' AS kind, * EXCLUDE (others), others AS others_2 FROM memory_copy
+  SELECT 2 AS part, 'gpu_memcpy' AS category, * EXCLUDE (others), others AS others_2 FROM memory_copy
   UNION ALL BY NAME
-  SELECT 3 AS part, 'cuda_runtime' AS category, 'hip_api' AS kind, * EXCLUDE (others), others AS others_3 FROM hip_api
+  SELECT 3 AS part, 'cuda_runtime' AS category, * EXCLUDE (others), others AS others_3 FROM hip_api
   UNION ALL BY NAME
-  SELECT 4 AS part, 'hsa_api' AS category, 'hsa_api' AS kind, * EXCLUDE (others), others AS others_4 FROM hsa_api
+  SELECT 4 AS part, 'hsa_api' AS category, * EXCLUDE (others), others AS others_4 FROM hsa_api
   UNION ALL BY NAME
-  SELECT 5 AS part, 'user_annotation' AS category, 'marker_api' AS kind, * EXCLUDE (others), others AS others_5 FROM marker_api
+  SELECT 5 AS part, 'user_annotation' AS category, * EXCLUDE (others), others AS others_5 FROM marker_api
   UNION ALL BY NAME
-  SELECT 6 AS part, 'library' AS category, 'rccl_api' AS kind, * EXCLUDE (others), others AS others_6 FROM rccl_api
+  SELECT 6 AS part, 'library' AS category, * EXCLUDE (others), others AS others_6 FROM rccl_api
 ),
 described AS (
   SELECT
@@ -91,7 +87,7 @@ described AS (
     CASE WHEN "dispatch_info.grid_size.x" > 0 THEN TRY("dispatch_info.grid_size.x" + block_x - 1) // block_x END AS grid_x,
     CASE WHEN "dispatch_info.grid_size.y" > 0 THEN TRY("dispatch_info.grid_size.y" + block_y - 1) // block_y END AS grid_y,
     CASE WHEN "dispatch_info.grid_size.z" > 0 THEN TRY("dispatch_info.grid_size.z" + block_z - 1) // block_z END AS grid_z,
-    coalesce(Direction, Function, operations.name) AS operation_name,
+    coalesce(Direction, Function) AS operation_name,
     CASE
       WHEN part = 1 THEN coalesce(Kernel_Name, symbols.name)
       WHEN part = 2 THEN format('Memcpy {}to{}', if(sources.number IS NULL, 'H', 'D'), if(targets.number IS NULL, 'H', 'D'))
@@ -102,7 +98,6 @@ described AS (
   LEFT JOIN gpus AS sources ON sources.handle = "src_agent_id.handle"
   LEFT JOIN gpus AS targets ON targets.handle = "dst_agent_id.handle"
   LEFT JOIN kernel_symbols_by_kernel_id AS symbols ON symbols.kernel_id = "dispatch_info.kernel_id"
-  LEFT JOIN operations ON operations.kind = records.kind AND operations.number = operation
 )
 SELECT
   part, file_row, 'X' AS ph, category, name, ts_ns, dur_ns, gpu AS device, stream,

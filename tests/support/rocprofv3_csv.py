@@ -49,7 +49,8 @@ def _label(process: Mapping[str, Any], handle: int, agents: str) -> str | int:
 
 def _operation(process: Mapping[str, Any], name: str, number: int) -> str:
     kinds = process["strings"]["buffer_records"]
-    return str(next(each for each in kinds if each["kind"].lower().startswith(name))["operations"][number])
+    word = name.removesuffix("_api")
+    return str(next(each for each in kinds if each["kind"].lower().startswith(word))["operations"][number])
 
 
 def _times(record: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -79,7 +80,10 @@ def _copies(process: Mapping[str, Any], agents: str) -> Iterator[tuple[Any, ...]
 
 def _calls(process: Mapping[str, Any], name: str) -> Iterator[tuple[Any, ...]]:
     for record in process["buffer_records"].get(name, ()):
+        texts = process["strings"].get("marker_api", ()) if name == "marker_api" else ()
+        number = record["correlation_id"]["internal"]
         function = _operation(process, name, record["operation"])
+        function = next((each["value"] for each in texts if each["key"] == number), function)
         yield name.upper(), function, process["metadata"]["pid"], record["thread_id"], *_times(record)
 
 

@@ -7,7 +7,7 @@ rocpd2csv, and in the documentation of releases since ROCm 6.2.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
-from msgspec.structs import replace
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
@@ -38,6 +37,7 @@ VERSION: Final = 1
 _KERNELS: Final = "kernel_dispatch"
 _COPIES: Final = "memory_copy"
 _NAMED: Final = (_COPIES, "hip_api", "hsa_api", "marker_api", "rccl_api")
+_INTERNAL: Final = "correlation_id.internal"
 _GPU_AGENT: Final = 2
 _BLOCK_BYTES: Final = 64 << 20
 _HINT: Final = "record with rocprofv3 --kernel-trace --output-format json"
@@ -150,15 +150,14 @@ class Rocprofv3Source(CollectedSource):
 
     def _table(self, table: RawTable) -> pa.RecordBatchReader:
         """A table of the contract: records of the file, or what describes the process."""
-        described = {"gpus": _numbers, "kernel_symbols": _symbols, "operations": _operations}
+        described = {"gpus": _numbers, "kernel_symbols": _symbols}
         if make := described.get(table.name):
             schema = pa.schema([(name, RAW_TYPES[type_]) for name, type_ in table.columns])
             found = pa.Table.from_pylist(list(make(self._process)), schema)
         else:
             found = self._records(table)
-        if table.name == _COPIES and not any(each["kind"] == _COPIES for each in _operations(self._process)):
-            # Numbers without names are arguments.
-            table = replace(table, columns=tuple(each for each in table.columns if each[0] != "operation"))
+        if table.name in _NAMED and found.num_rows:
+            found = _with_names(self._process, table.name, found)
         types = {field.name: field.type for field in found.schema}
         return raw_table(table, NAME, types, found.to_batches())
 
@@ -352,12 +351,50 @@ def _symbols(process: _Process) -> Iterator[dict[str, Any]]:
         yield {"kernel_id": symbol.get("kernel_id"), "name": name}
 
 
-def _operations(process: _Process) -> Iterator[dict[str, Any]]:
-    """The operations of each kind of record; of kinds with the same beginning, those of the first."""
-    kinds = process.strings.get("buffer_records")
-    known = [each for each in kinds if isinstance(each, dict)] if isinstance(kinds, list) else []
-    for kind in _NAMED:
-        own = (each for each in known if str(each.get("kind", "")).lower().startswith(kind))
-        names = next(own, {}).get("operations")
-        for number, name in enumerate(names if isinstance(names, list) else ()):
-            yield {"kind": kind, "number": number, "name": str(name)}
+def _with_names(process: _Process, table: str, found: pa.Table) -> pa.Table:
+    """Records with the names of their operations, or the texts of markers. Numbers without names are kept."""
+    ids = ("kind", "operation")
+    if any(name not in found.column_names or found.column(name).type != pa.int64() for name in ids):
+        return found
+    keys = pc.binary_join_element_wise(*(found.column(name).cast(pa.string()) for name in ids), " ")
+    encoded = keys.combine_chunks().dictionary_encode()
+    known = _operations(process, table)
+    words = [known(*map(int, key.split())) for key in encoded.dictionary.to_pylist()]
+    names = pa.array(words, pa.string()).take(encoded.indices)
+    if table == "marker_api" and _INTERNAL in found.column_names and (texts := _marker_texts(process)):
+        places = pc.index_in(found.column(_INTERNAL), pa.array(texts.keys(), pa.int64())).combine_chunks()
+        names = pc.coalesce(pa.array(texts.values(), pa.string()).take(places), names)
+    if not names.null_count:
+        found = found.drop_columns("operation")
+    return found.append_column("Direction" if table == _COPIES else "Function", names)
+
+
+def _operations(process: _Process, table: str) -> Callable[[int, int], str | None]:
+    """The name of an operation. A kind is a place in the list of kinds, else the first one of the table."""
+    listed = process.strings.get("buffer_records")
+    word = table.removesuffix("_api")
+    names = {
+        place: each.get("operations")
+        for place, each in enumerate(listed if isinstance(listed, list) else ())
+        if isinstance(each, dict) and str(each.get("kind")).lower().startswith(word)
+    }
+    first = next(iter(names.values()), None)
+
+    def name(kind: int, operation: int) -> str | None:
+        found = names.get(kind, first)
+        is_known = isinstance(found, list) and 0 <= operation < len(found)
+        return str(found[operation]) if is_known else None  # type: ignore[index]
+
+    return name
+
+
+def _marker_texts(process: _Process) -> dict[int, str]:
+    """The text of each marker, by its correlation ID."""
+    texts = process.strings.get("marker_api")
+    listed = texts if isinstance(texts, list) else ()
+    pairs = ((each.get("key"), each.get("value")) for each in listed if isinstance(each, dict))
+    return {
+        key: text
+        for key, text in pairs
+        if isinstance(key, int) and abs(key) < 2**63 and isinstance(text, str)
+    }

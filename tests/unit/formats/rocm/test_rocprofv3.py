@@ -81,6 +81,40 @@ def test_kernels_copies_and_calls(tmp_path: Path) -> None:
     assert "sk-abcdefgh123456" not in str(rows(warehouse, "SELECT header FROM ranks"))
 
 
+def test_names_by_kind(tmp_path: Path) -> None:
+    """A kind is a place in the list of kinds. Markers have a text; an operation without a name is kept."""
+    found = process()
+    found["strings"] = {
+        "buffer_records": [
+            {"kind": "NONE", "operations": []},
+            {"kind": "HIP_RUNTIME_API", "operations": ["hipFirst"]},
+            {"kind": "HIP_RUNTIME_API_EXT", "operations": ["hipInit", "hipMalloc"]},
+            {"kind": "MARKER_CORE_RANGE_API", "operations": ["roctxMarkA", "roctxThreadRangeA"]},
+        ],
+        "marker_api": [{"key": 5, "value": "epoch 1"}, None, {"key": "x", "value": 1}],
+    }
+    found["buffer_records"] |= {
+        "hip_api": [CALL | {"kind": kind, "operation": number} for kind, number in ((2, 1), (1, 0), (1, 7))],
+        "marker_api": [
+            CALL | {"kind": 3},
+            CALL | {"kind": 3, "correlation_id": {"internal": 8, "external": 0}},
+        ],
+    }
+    warehouse = ingest(tmp_path / "a.json", found)
+    sql = (
+        "SELECT category, name FROM events WHERE category IN ('cuda_runtime', 'user_annotation') ORDER BY ALL"
+    )
+    assert rows(warehouse, sql) == [
+        ("cuda_runtime", "hipFirst"),
+        ("cuda_runtime", "hipMalloc"),
+        ("cuda_runtime", None),
+        ("user_annotation", "epoch 1"),
+        ("user_annotation", "roctxThreadRangeA"),
+    ]
+    kept = "SELECT count(*) FROM events WHERE args LIKE '%\"rocprofv3.operation\":7%' AND name IS NULL"
+    assert rows(warehouse, kept) == [(1,)]
+
+
 def test_each_process_is_a_rank(tmp_path: Path) -> None:
     warehouse = ingest(tmp_path / "a.json", process(1), process(2))
     assert rows(warehouse, "SELECT rank, source_part FROM ranks ORDER BY 1") == [

@@ -27,10 +27,11 @@ def whole() -> dict[str, Any]:
     copies = ["NONE", "MEMORY_COPY_HOST_TO_HOST", "MEMORY_COPY_HOST_TO_DEVICE", "MEMORY_COPY_DEVICE_TO_HOST"]
     found["strings"]["buffer_records"] += [
         {"kind": "MEMORY_COPY", "operations": copies},
-        {"kind": "HSA_API", "operations": ["hsa_init", "hsa_signal_create"]},
-        {"kind": "MARKER_API", "operations": ["roctxMarkA", "roctxRangePushA"]},
+        {"kind": "HSA_CORE_API", "operations": ["hsa_init", "hsa_signal_create"]},
+        {"kind": "MARKER_CORE_API", "operations": ["roctxMarkA", "roctxRangePushA"]},
         {"kind": "RCCL_API", "operations": ["ncclGetVersion", "ncclAllReduce"]},
     ]
+    found["strings"]["marker_api"] = [{"key": 5, "value": "epoch 1"}]
     second = KERNEL["dispatch_info"] | {"agent_id": {"handle": 78}, "grid_size": {"x": 64, "y": 1, "z": 1}}
     found["buffer_records"] |= {
         "kernel_dispatch": [KERNEL, KERNEL | {"start_timestamp": 900, "dispatch_info": second}],
