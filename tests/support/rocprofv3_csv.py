@@ -37,7 +37,7 @@ def write(process: Mapping[str, Any], folder: Path, prefix: str = "42_", *, agen
             (folder / f"{prefix}{name}.csv").write_text("\n".join([header, *rows, ""]))
 
 
-def _label(process: Mapping[str, Any], handle: int, agents: str) -> str | int:
+def label(process: Mapping[str, Any], handle: int, agents: str) -> str | int:
     """How a table names an agent."""
     handles = [agent["id"]["handle"] for agent in process["agents"]]
     types = [agent["type"] for agent in process["agents"]]
@@ -47,7 +47,7 @@ def _label(process: Mapping[str, Any], handle: int, agents: str) -> str | int:
     return at if agents == "number" else f"Agent {at}"
 
 
-def _operation(process: Mapping[str, Any], name: str, number: int) -> str:
+def operation_name(process: Mapping[str, Any], name: str, number: int) -> str:
     kinds = process["strings"]["buffer_records"]
     word = name.removesuffix("_api")
     return str(next(each for each in kinds if each["kind"].lower().startswith(word))["operations"][number])
@@ -63,7 +63,7 @@ def _kernels(process: Mapping[str, Any], agents: str) -> Iterator[tuple[Any, ...
         info = record["dispatch_info"]
         sizes = [info[f"{kind}_size"][axis] for kind in ("workgroup", "grid") for axis in "xyz"]
         yield (
-            "KERNEL_DISPATCH", _label(process, info["agent_id"]["handle"], agents),
+            "KERNEL_DISPATCH", label(process, info["agent_id"]["handle"], agents),
             info["queue_id"]["handle"], record["stream_id"]["handle"], record["thread_id"],
             info.get("dispatch_id", 0), info["kernel_id"],
             symbols[info["kernel_id"]]["formatted_kernel_name"], *_times(record),
@@ -73,8 +73,8 @@ def _kernels(process: Mapping[str, Any], agents: str) -> Iterator[tuple[Any, ...
 
 def _copies(process: Mapping[str, Any], agents: str) -> Iterator[tuple[Any, ...]]:
     for record in process["buffer_records"].get("memory_copy", ()):
-        sides = (_label(process, record[f"{side}_agent_id"]["handle"], agents) for side in ("src", "dst"))
-        direction = _operation(process, "memory_copy", record["operation"])
+        sides = (label(process, record[f"{side}_agent_id"]["handle"], agents) for side in ("src", "dst"))
+        direction = operation_name(process, "memory_copy", record["operation"])
         yield "MEMORY_COPY", direction, record["stream_id"]["handle"], *sides, *_times(record)
 
 
@@ -82,7 +82,7 @@ def _calls(process: Mapping[str, Any], name: str) -> Iterator[tuple[Any, ...]]:
     for record in process["buffer_records"].get(name, ()):
         texts = process["strings"].get("marker_api", ()) if name == "marker_api" else ()
         number = record["correlation_id"]["internal"]
-        function = _operation(process, name, record["operation"])
+        function = operation_name(process, name, record["operation"])
         function = next((each["value"] for each in texts if each["key"] == number), function)
         yield name.upper(), function, process["metadata"]["pid"], record["thread_id"], *_times(record)
 

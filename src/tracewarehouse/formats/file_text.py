@@ -234,6 +234,7 @@ _CSV_TABLES: Final = (
     "pc_sampling_stochastic",
 )  # fmt: skip
 _CSV_NAME: Final = late_regex(r"((?:.*_)?)(?:" + "|".join(_CSV_TABLES) + r")(\.csv(?:\.gz|\.zst)?)")
+_PERFETTO_NAME: Final = late_regex(r"((?:.*_)?)results\.pftrace")
 
 
 def csv_tables(path: Path) -> dict[str, Path]:
@@ -247,10 +248,12 @@ def csv_tables(path: Path) -> dict[str, Path]:
 
 
 def same_recording(path: Path) -> str | None:
-    """The name of the file with all records of the process to which a CSV file of rocprofv3 belongs."""
-    if not (named := _CSV_NAME.fullmatch(path.name)):
+    """The name of a file with the records that a CSV file or a Perfetto trace of rocprofv3 also has."""
+    is_csv = _CSV_NAME.fullmatch(path.name)
+    if not (named := is_csv or _PERFETTO_NAME.fullmatch(path.name)):
         return None
-    names = (f"{named[1]}results{ending}" for ending in (".json", ".json.gz", ".db"))
+    names = [f"{named[1]}results{ending}" for ending in (".json", ".json.gz", ".db")]
+    names += [] if is_csv else [f"{named[1]}{table}.csv" for table in CSV_TRACES]
     return next((name for name in names if path.with_name(name).is_file()), None)
 
 
@@ -463,6 +466,7 @@ DESCRIPTIONS: Final = {
     "rocpd_sqlite": "a rocpd database of rocprofv3",
     "sqlite": "an SQLite database without profiler tables",
     "rocprofv3": "a rocprofv3 result",
+    "perfetto": "a Perfetto trace that is not from rocprofv3",
     EXPECTED_RESULTS: "the truth.json of a simulated job",
     NO_EVENTS: "JSON without trace events",
 }

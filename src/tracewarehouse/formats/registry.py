@@ -73,7 +73,7 @@ _BUILT_IN: Final = (
     ("nsys", "NsysReportFormat", (_NOT_EVENTS,)),
     ("rpd", "RpdFormat", (b"SQLite",)),
     ("rocpd", "RocpdFormat", (b"SQLite",)),
-    ("rocprofv3", "Rocprofv3Format", (b"rocprofiler-sdk-tool", b"Start_Timestamp")),
+    ("rocprofv3", "Rocprofv3Format", (b"rocprofiler-sdk-tool", b"Start_Timestamp", b"begin_ns")),
     ("xplane", "XplaneFormat", (b"/host:", b"/device:", b"Task Environment")),
     ("execution_trace", "ExecutionTraceFormat", (b'"nodes"',)),
     ("pickled", "FlightRecorderFormat", (_NOT_EVENTS,)),
@@ -119,6 +119,8 @@ def _error(path: Path, head: bytes) -> Exception:
     if path.is_dir():
         head_of(path, 1)  # raises
     file_text.check_readable(path, head)
+    if path.suffix.lower() == ".pftrace":
+        return file_text.UnsupportedFormatError(path, "perfetto")
     if is_sqlite(head):
         return _sqlite_error(path)
     if head.lstrip()[:1] == b"{":

@@ -1,4 +1,4 @@
-"""The results of rocprofv3 (rocprofiler-sdk-tool): JSON, with a part per process, and CSV files of a process.
+"""The results of rocprofv3 (rocprofiler-sdk-tool): JSON, with a part per process, CSV files, Perfetto traces.
 
 The names of CSV files and columns are those in the public source of rocprofiler-sdk 1.0 (ROCm 7) and of its
 rocpd2csv, and in the documentation of releases since ROCm 6.2.
@@ -22,7 +22,9 @@ from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import OnePartFile, Part
 from tracewarehouse.formats.file_text import csv_tables, head_of, read_text
 from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, map_tables, raw_table
-from tracewarehouse.formats.source_tables import CollectedSource, to_ints
+from tracewarehouse.formats.perfetto import records
+from tracewarehouse.formats.source_tables import CollectedSource, counted, to_ints
+from tracewarehouse.formats.xplane import DamagedError
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ _AGENT_INFO: Final = "agent_info"
 _CSV_HEADER: Final = late_regex(
     rb'(?:\xef\xbb\xbf)?"?(?:Guid"?,"?)?(?:Kind|Domain)"?,[^\n]{0,4096}Start_Timestamp'
 )
+_JSON: Final = late_regex(rb'\s*\{\s*"')
 _HEADER_BYTES: Final = 1 << 13
 _ROW_BYTES: Final = 1 << 20
 _CSV_HINT: Final = "record with rocprofv3 --kernel-trace --output-format csv"
@@ -69,6 +72,10 @@ class _Content(msgspec.Struct):
     tools: list[_Process] = msgspec.field(name="rocprofiler-sdk-tool")
 
 
+def _is_perfetto(head: bytes) -> bool:
+    return head[:1] == b"\n" and b"begin_ns" in head and b"corr_id" in head and not _JSON.match(head)
+
+
 class Rocprofv3Format:
     """A Format."""
 
@@ -76,8 +83,8 @@ class Rocprofv3Format:
     version = VERSION
 
     def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this is JSON with the results of rocprofiler-sdk-tool, or a CSV file of records."""
-        if _CSV_HEADER.match(head):
+        """Whether this is JSON of rocprofiler-sdk-tool, or a CSV file or Perfetto trace of records."""
+        if _CSV_HEADER.match(head) or _is_perfetto(head):
             return True
         if head.lstrip()[:1] != b"{" or b"rocprofiler-sdk-tool" not in head:
             return False
@@ -85,8 +92,11 @@ class Rocprofv3Format:
 
     def open(self, path: Path) -> Rocprofv3File | OnePartFile:
         """The file; nothing is read yet."""
-        is_csv = csv_tables(path) or _CSV_HEADER.match(head_of(path, _HEADER_BYTES))
-        return OnePartFile(path, Rocprofv3CsvSource) if is_csv else Rocprofv3File(path)
+        head = head_of(path, _HEADER_BYTES)
+        if csv_tables(path) or _CSV_HEADER.match(head):
+            return OnePartFile(path, Rocprofv3CsvSource)
+        is_perfetto = head[:1] == b"\n" and not _JSON.match(head)
+        return OnePartFile(path, Rocprofv3PerfettoSource) if is_perfetto else Rocprofv3File(path)
 
 
 class Rocprofv3File:
@@ -197,23 +207,28 @@ class Rocprofv3CsvSource(CollectedSource):
         return {"deviceProperties": self._devices} if self._devices else {}
 
     def _read(self) -> None:
-        files = csv_tables(self._path) or {_csv_name_of(self._path): self._path}
         contract = contract_of(NAME)
-        read = {table.name: files.get(_CSV_NAMES.get(table.name, "")) for table in contract.raw_tables}
-        found = {name: self._records(file) if file else pa.table({}) for name, file in read.items()}
-        agents = self._records(files[_AGENT_INFO]) if _AGENT_INFO in files else pa.table({})
+        found, agents, pid = self._found([table.name for table in contract.raw_tables])
         found["gpus"], self._devices = _csv_gpus(agents, found[_KERNELS], found[_COPIES])
         tables = {table.name: self._table(table, found[table.name]) for table in contract.raw_tables}
-        calls = (found[name] for name in _NAMED if "Process_Id" in found[name].column_names)
-        named = (pid for table in calls for pid in table.column("Process_Id").slice(0, 1).to_pylist())
-        pid = next(named, None) or (_PID.match(self._path.name) or ("", "0"))[1]
         map_tables(contract, tables, {"pid": str(pid)}, self._rows, self._notes)
         if not self._rows.rows:
             raise TraceFormatError(self._path, "the file contains no records", hint=_CSV_HINT)
         self._notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
+
+    def _found(self, names: list[str]) -> tuple[dict[str, pa.Table], pa.Table, int | str]:
+        """The tables of the contract, the agents, and the process."""
+        files = csv_tables(self._path) or {_csv_name_of(self._path): self._path}
+        read = {name: files.get(_CSV_NAMES.get(name, "")) for name in names}
+        found = {name: self._records(file) if file else pa.table({}) for name, file in read.items()}
+        agents = self._records(files[_AGENT_INFO]) if _AGENT_INFO in files else pa.table({})
+        calls = (found[name] for name in _NAMED if "Process_Id" in found[name].column_names)
+        named = (pid for table in calls for pid in table.column("Process_Id").slice(0, 1).to_pylist())
+        pid = next(named, None) or (_PID.match(self._path.name) or ("", "0"))[1]
         for file in files.values():
             if file not in read.values() and file != files.get(_AGENT_INFO):
                 self._notes.add("table_not_read", 1, file.name)
+        return found, agents, pid
 
     def _table(self, table: RawTable, found: pa.Table) -> pa.RecordBatchReader:
         """A table of the contract. Other texts in a column of numbers are reported, and null."""
@@ -253,6 +268,25 @@ class Rocprofv3CsvSource(CollectedSource):
         self._notes.add("unusable_value", skipped, f"{file.name}: a row of another length")
         self._notes.add("unusable_value", int(end < text.text_bytes), f"{file.name}: an incomplete last line")
         return pa.table({name: _csv_values(name, found.column(name)) for name in names})
+
+
+class Rocprofv3PerfettoSource(Rocprofv3CsvSource):
+    """A Source with the activities of one process, whose records are slices of a Perfetto trace."""
+
+    def _found(self, names: list[str]) -> tuple[dict[str, pa.Table], pa.Table, int | str]:
+        text = read_text(self._path, self._request.spill)
+        if text.cut:
+            raise TraceFormatError(self._path, text.cut, hint="record or copy the trace again")
+        columns = {_KERNELS: "Kernel_Name", _COPIES: "Direction"}
+        categories = {name: columns.get(name, "Function") for name in (_KERNELS, *_NAMED)}
+        try:
+            tables, pid, counters, others = records(np.frombuffer(text.buffer, np.uint8), categories)
+        except DamagedError as error:
+            reason = f"not a complete Perfetto trace: {error}"
+            raise TraceFormatError(self._path, reason, hint="record or copy the trace again") from error
+        self._notes.add("table_not_read", int(counters > 0), counted(counters, "value") + " of counters")
+        self._notes.add("table_not_read", int(others > 0), counted(others, "slice") + " of other categories")
+        return {name: tables.get(name, pa.table({})) for name in names}, pa.table({}), pid
 
 
 def _csv_name_of(path: Path) -> str:

@@ -82,14 +82,14 @@ _PROPERTIES: Final = {
 }  # fmt: skip
 
 
-class _DamagedError(ValueError):
+class DamagedError(ValueError):
     """The message is not valid at this offset."""
 
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(f"{reason} at byte {at:,}")
 
 
-class _Fields(NamedTuple):
+class Fields(NamedTuple):
     """Fields of messages: the message and number of each, its value, and where its content starts and ends.
 
     They are in order of their position in each message. Only fields with a length have content.
@@ -101,9 +101,9 @@ class _Fields(NamedTuple):
     start: Numbers
     end: Numbers
 
-    def of(self, number: int) -> _Fields:
+    def of(self, number: int) -> Fields:
         """The fields with a number."""
-        return _Fields(*(each[self.number == number] for each in self))
+        return Fields(*(each[self.number == number] for each in self))
 
     def last(self, number: int, messages: int, default: int = 0) -> Numbers:
         """The value of a field in each message."""
@@ -119,17 +119,17 @@ def _varints(data: NDArray[np.uint8], at: Numbers, end: Numbers) -> tuple[Number
     for shift in range(0, 70, 7):
         here = at[unread]
         if (is_cut := here >= end[unread]).any():
-            raise _DamagedError(int(here[is_cut][0]), "a message ends inside a number")
+            raise DamagedError(int(here[is_cut][0]), "a message ends inside a number")
         bytes_ = data[here]
         values[unread] |= (bytes_ & 127).astype(np.uint64) << np.uint64(shift)
         at[unread] += 1
         unread = unread[bytes_ >= 128]
         if not unread.size:
             return values.view(np.int64), at
-    raise _DamagedError(int(at[unread[0]]), "a number of more than 10 bytes")
+    raise DamagedError(int(at[unread[0]]), "a number of more than 10 bytes")
 
 
-def _fields(data: NDArray[np.uint8], starts: Numbers, ends: Numbers) -> _Fields:
+def _fields(data: NDArray[np.uint8], starts: Numbers, ends: Numbers) -> Fields:
     """The fields of many messages, of which one field each is read at a time."""
     found: list[tuple[Numbers, ...]] = [(np.zeros(0, np.int64),) * 5]
     rows = np.flatnonzero(starts < ends)
@@ -137,7 +137,7 @@ def _fields(data: NDArray[np.uint8], starts: Numbers, ends: Numbers) -> _Fields:
     for _ in range(_MOST_FIELDS):
         if not rows.size:
             columns = (np.concatenate(each) for each in zip(*found, strict=True))
-            return _Fields(*columns)
+            return Fields(*columns)
         key, begin = _varints(data, at, end)
         wire, is_number = key & 7, (key & 7) == _VARINT
         value, stop = np.zeros(len(at), np.int64), begin.copy()
@@ -151,13 +151,13 @@ def _fields(data: NDArray[np.uint8], starts: Numbers, ends: Numbers) -> _Fields:
                 -1,
             )
         if (is_bad := (stop < begin) | (stop > end)).any():
-            raise _DamagedError(int(at[is_bad][0]), "a field that is unknown or longer than its message")
+            raise DamagedError(int(at[is_bad][0]), "a field that is unknown or longer than its message")
         if (wide := np.flatnonzero(wire == _FIXED_64)).size:
             value[wide] = data[begin[wide, None] + np.arange(8)].view(np.int64).ravel()
         found.append((rows, key >> 3, value, begin, stop))
         left = stop < end
         rows, at, end = rows[left], stop[left], end[left]
-    raise _DamagedError(int(at[0]), f"a message with more than {_MOST_FIELDS:,} fields")
+    raise DamagedError(int(at[0]), f"a message with more than {_MOST_FIELDS:,} fields")
 
 
 def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
@@ -170,7 +170,7 @@ def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             return value & (1 << 64) - 1, at
-    raise _DamagedError(at, "a message ends inside a number, or the number has more than 10 bytes")
+    raise DamagedError(at, "a message ends inside a number, or the number has more than 10 bytes")
 
 
 def _field(data: memoryview, at: int, end: int) -> tuple[int, int, int, int]:
@@ -182,7 +182,7 @@ def _field(data: memoryview, at: int, end: int) -> tuple[int, int, int, int]:
         value, at = _varint(data, at, end)
     stop = at + (0, 8, value, end, end, 4, end, end)[wire]
     if stop > end:
-        raise _DamagedError(first, "a field that is unknown or longer than its message")
+        raise DamagedError(first, "a field that is unknown or longer than its message")
     return key, value if value < 1 << 63 else value - (1 << 64), at, stop
 
 
@@ -215,14 +215,14 @@ def _run(data: NDArray[np.uint8], at: int, end: int, key: int) -> tuple[Numbers,
     return start[found] + at, stop[found] + at
 
 
-class _Wire(Struct):
+class Wire(Struct):
     """An encoded message; `left` is how many more fields are read one by one, and bytes of texts repeated."""
 
     data: NDArray[np.uint8]
     left: int = _MOST_SINGLE_FIELDS
     left_bytes: int = _LEAST_REPEATED
 
-    def children(self, start: int, end: int) -> _Fields:
+    def children(self, start: int, end: int) -> Fields:
         """The fields of one message, of which there may be many."""
         view, at, before, same, patience, window = self.data.data, start, -1, 0, 8, _LEAST_WINDOW
         singles: list[tuple[int, int, int, int]] = []
@@ -232,7 +232,7 @@ class _Wire(Struct):
             singles.append(_field(view, at, end))
             (key, _, _, at), self.left = singles[-1], self.left - 1
             if self.left < 0:
-                raise _DamagedError(at, "more fields than any profile has")
+                raise DamagedError(at, "more fields than any profile has")
             same = same + 1 if key == before and key < 128 and key & 7 == _LENGTH else 0
             before = key
             if same < patience:
@@ -242,21 +242,21 @@ class _Wire(Struct):
                 runs.append(np.stack((np.full_like(run[0], key), np.zeros_like(run[0]), *run)))
                 found, at, window = found + len(run[0]), int(run[1][-1]), min(4 * window, _MOST_WINDOW)
                 if (count := count + len(run[0])) > max(_MANY_FIELDS, (at - start) // _LEAST_BYTES):
-                    raise _DamagedError(at, f"{count:,} events or names that are almost empty")
+                    raise DamagedError(at, f"{count:,} events or names that are almost empty")
             same, window = 0, _LEAST_WINDOW
             # Searching for short runs takes longer than reading them.
             patience *= 2 if found < _FEW else 1
         fields = np.concatenate([np.array(singles, np.int64).reshape(-1, 4).T, *runs], axis=1)
         key, value, begin, stop = fields[:, np.argsort(fields[3], kind="stable")]
-        return _Fields(np.zeros(len(key), np.int64), key >> 3, value, begin, stop)
+        return Fields(np.zeros(len(key), np.int64), key >> 3, value, begin, stop)
 
-    def fields(self, given: _Fields) -> _Fields:
+    def fields(self, given: Fields) -> Fields:
         """The fields of messages that are the content of fields."""
         return _fields(self.data, given.start, given.end)
 
-    def texts(self, start: Numbers, end: Numbers) -> pa.Array:
+    def texts(self, start: Numbers, end: Numbers, longest: int = _LONGEST_TEXT) -> pa.Array:
         """Texts, cut to a length."""
-        size = np.minimum(end - start, _LONGEST_TEXT)
+        size = np.minimum(end - start, longest)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(size)))
         place = np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], size)
         buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.data[place])]
@@ -274,7 +274,7 @@ class _Wire(Struct):
         known = values_of(places, -1)
         self.left_bytes -= int(size[known[known >= 0]].sum())
         if self.left_bytes < 0:
-            raise _DamagedError(0, "names that are repeated too often, of a message")
+            raise DamagedError(0, "names that are repeated too often, of a message")
         return texts.take(places)
 
 
@@ -284,7 +284,7 @@ class _Names(NamedTuple):
     ids: Numbers
     names: pa.Array
     others: pa.Array
-    stats: _Fields
+    stats: Fields
 
     def places(self, ids: Numbers) -> pa.Array:
         """The place of each id in the table; null if it is not there."""
@@ -295,9 +295,9 @@ class _Names(NamedTuple):
 class _Plane(Struct):
     """A plane, whose events are not read yet."""
 
-    wire: _Wire
+    wire: Wire
     name: str
-    children: _Fields
+    children: Fields
 
     @property
     def device(self) -> tuple[str, int] | None:
@@ -309,7 +309,7 @@ class _Plane(Struct):
         """A table of names, of events or of statistics."""
         entries = self.children.of(number)
         if len(entries.start) > _MOST_NAMES:
-            raise _DamagedError(int(entries.start[0]), f"more than {_MOST_NAMES:,} names")
+            raise DamagedError(int(entries.start[0]), f"more than {_MOST_NAMES:,} names")
         values = self.wire.fields(entries).of(_NAMED)
         count = len(values.start)
         of_values = self.wire.fields(values)
@@ -322,11 +322,11 @@ class _Plane(Struct):
         place = np.full(count, -1)
         place[first] = np.arange(len(first))
         kept = place[stats.message] >= 0
-        stats = _Fields(place[stats.message], *stats[1:])
-        stats = _Fields(*(each[kept] for each in stats))
+        stats = Fields(place[stats.message], *stats[1:])
+        stats = Fields(*(each[kept] for each in stats))
         return _Names(ids, names.take(pa.array(first)), others.take(pa.array(first)), stats)
 
-    def _texts(self, fields: _Fields, count: int) -> pa.Array:
+    def _texts(self, fields: Fields, count: int) -> pa.Array:
         start, end = np.zeros((2, count), np.int64)
         start[fields.message], end[fields.message] = fields.start, fields.end
         return pc.if_else(pa.array(end > start), self.wire.texts(start, end), pa.scalar(None, pa.string()))
@@ -338,10 +338,10 @@ class _Plane(Struct):
         return {name: value for name, column in found.items() if (value := column[0].as_py()) is not None}
 
 
-def _stat_columns(wire: _Wire, given: _Fields, rows: int, names: _Names) -> dict[str, pa.Array]:
+def _stat_columns(wire: Wire, given: Fields, rows: int, names: _Names) -> dict[str, pa.Array]:
     """A column for each name of statistics; of several values of a row the last."""
     fields = wire.fields(given)
-    values = _Fields(*(each[fields.number > _METADATA_ID] for each in fields))
+    values = Fields(*(each[fields.number > _METADATA_ID] for each in fields))
     name_ids = fields.last(_METADATA_ID, len(given.start))[values.message]
     row = given.message[values.message]
     order = np.argsort(name_ids, kind="stable")
@@ -350,7 +350,7 @@ def _stat_columns(wire: _Wire, given: _Fields, rows: int, names: _Names) -> dict
     found: dict[str, pa.Array] = {}
     for id_, text, some in zip(ids.tolist(), texts, np.split(order, first[1:]), strict=len(ids) > 0):
         kinds = np.unique(values.number[some]).tolist()
-        part = _Fields(*(each[some] for each in values))
+        part = Fields(*(each[some] for each in values))
         if (column := _stat_column(wire, part, kinds, names)) is None:
             continue
         place = np.full(rows, -1)
@@ -360,7 +360,7 @@ def _stat_columns(wire: _Wire, given: _Fields, rows: int, names: _Names) -> dict
     return found
 
 
-def _stat_column(wire: _Wire, values: _Fields, kinds: list[int], names: _Names) -> pa.Array | None:
+def _stat_column(wire: Wire, values: Fields, kinds: list[int], names: _Names) -> pa.Array | None:
     """Values of statistics as numbers if all are, else as texts; None for bytes."""
     if set(kinds) <= {_UNSIGNED, _SIGNED}:
         return pa.array(values.value)
@@ -376,7 +376,7 @@ def _stat_column(wire: _Wire, values: _Fields, kinds: list[int], names: _Names) 
     for kind in kinds:
         if kind in (_DOUBLE, _REFERENCE, _TEXT):
             some = np.flatnonzero(values.number == kind)
-            column = _stat_column(wire, _Fields(*(each[some] for each in values)), [kind], names)
+            column = _stat_column(wire, Fields(*(each[some] for each in values)), [kind], names)
             if column is not None:
                 is_kind = pa.array(values.number == kind)
                 texts = pc.replace_with_mask(texts, is_kind, column.cast(pa.string()))
@@ -389,7 +389,7 @@ def _events(plane: _Plane, offset_ns: int) -> Iterator[dict[str, pa.Array]]:
     of_names = _stat_columns(plane.wire, event_names.stats, len(event_names.ids), stat_names)
     ids, texts, starts, events = _lines(plane, offset_ns)
     for first in range(0, len(events.start), _BATCH_EVENTS):
-        some = _Fields(*(each[first : first + _BATCH_EVENTS] for each in events))
+        some = Fields(*(each[first : first + _BATCH_EVENTS] for each in events))
         rows, line = len(some.start), some.message
         fields = plane.wire.fields(some)
         given = fields.of(_STATS)
@@ -422,13 +422,13 @@ def _events(plane: _Plane, offset_ns: int) -> Iterator[dict[str, pa.Array]]:
         yield columns | stats
 
 
-def _lines(plane: _Plane, offset_ns: int) -> tuple[Numbers, pa.Array, Numbers, _Fields]:
+def _lines(plane: _Plane, offset_ns: int) -> tuple[Numbers, pa.Array, Numbers, Fields]:
     """The id, name and start of each line, and the events of all lines, of which `message` is the line."""
     lines = plane.children.of(_LINES)
     if len(lines.start) > _MOST_LINES:
-        raise _DamagedError(int(lines.start[0]), f"more than {_MOST_LINES:,} lines")
+        raise DamagedError(int(lines.start[0]), f"more than {_MOST_LINES:,} lines")
     ids, texts, starts = [], [], []
-    events = [_Fields(*np.zeros((5, 0), np.int64))]
+    events = [Fields(*np.zeros((5, 0), np.int64))]
     for number, (first, last) in enumerate(zip(lines.start.tolist(), lines.end.tolist(), strict=True)):
         line = plane.wire.children(first, last)
         start = int(line.last(_LINE_NS, 1)[0])
@@ -442,9 +442,9 @@ def _lines(plane: _Plane, offset_ns: int) -> tuple[Numbers, pa.Array, Numbers, _
         starts.append(start + (offset_ns if abs(start) < _ABSOLUTE_NS else 0))
         of_line = line.of(_EVENTS)
         events.append(of_line._replace(message=np.full(len(of_line.start), number)))
-    found = _Fields(*(np.concatenate(each) for each in zip(*events, strict=True)))
+    found = Fields(*(np.concatenate(each) for each in zip(*events, strict=True)))
     if len(found.start) > _MOST_EVENTS:
-        raise _DamagedError(int(found.start[0]), f"more than {_MOST_EVENTS:,} events")
+        raise DamagedError(int(found.start[0]), f"more than {_MOST_EVENTS:,} events")
     return np.array(ids, np.int64), pa.array(texts, pa.string()), np.array(starts, np.int64), found
 
 
@@ -475,23 +475,23 @@ def _decoded(path: Path, text: Text) -> _Content:
     if text.text_bytes > max(_MANY_BYTES, _MOST_RATIO * text.stored_bytes):
         raise TraceFormatError(path, f"unpacks to more than {_MOST_RATIO} times its size", hint=_HINT)
     data = np.frombuffer(text.buffer, np.uint8)
-    wire = _Wire(data, left_bytes=max(_LEAST_REPEATED, _MOST_REPEATED * len(data)))
+    wire = Wire(data, left_bytes=max(_LEAST_REPEATED, _MOST_REPEATED * len(data)))
     try:
         top = wire.children(0, len(data))
         hosts, planes = top.of(_HOSTNAME), []
         if len(top.of(_PLANE).start) > _MOST_PLANES:
-            raise _DamagedError(int(top.of(_PLANE).start[_MOST_PLANES]), f"more than {_MOST_PLANES} planes")
+            raise DamagedError(int(top.of(_PLANE).start[_MOST_PLANES]), f"more than {_MOST_PLANES} planes")
         for first, last in zip(*top.of(_PLANE)[3:], strict=True):
             children = wire.children(int(first), int(last))
             name = children.of(_NAMED)
             label = wire.texts(name.start, name.end)[-1].as_py() if len(name.start) else ""
             planes.append(_Plane(wire, label, children))
         return _Content(planes, wire.texts(hosts.start, hosts.end).to_pylist())
-    except _DamagedError as error:
+    except DamagedError as error:
         raise _refused(path, error) from error
 
 
-def _refused(path: Path, error: _DamagedError) -> TraceFormatError:
+def _refused(path: Path, error: DamagedError) -> TraceFormatError:
     return TraceFormatError(path, f"not a complete XSpace: {error}", hint=_HINT)
 
 
@@ -512,7 +512,7 @@ class XplaneFormat:
                 if key == _NAMED << 3 | _LENGTH:
                     name = head[start:at]
                     return name.startswith((b"/host:", b"/device:")) or name == _TASK.encode()
-        except (_DamagedError, IndexError):
+        except (DamagedError, IndexError):
             pass
         return _SUFFIX.search(path.name) is not None
 
@@ -580,7 +580,7 @@ class XplaneSource(CollectedSource):
         is_first = devices[:1] == [own] or own is None
         try:
             self._map(_Tables(content.planes, own, is_first, self.base_time_ns), is_first)
-        except _DamagedError as error:
+        except DamagedError as error:
             raise _refused(self._path, error) from error
         if not self._rows.rows:
             raise TraceFormatError(self._path, "the file contains no events", hint=_HINT)

@@ -21,7 +21,7 @@ from tracewarehouse.storage.layout import MAX_RUN_NAME
 _LEFT = r"(?<![A-Za-z0-9])"
 _RIGHT = r"(?![A-Za-z0-9])"
 _ENDINGS = late_regex(
-    r"\.(?:gz|zst|json|jsonl|ndjson|csv|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl|pb|xplane)$",
+    r"\.(?:gz|zst|json|jsonl|ndjson|csv|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl|pb|xplane|pftrace)$",
     re.IGNORECASE,
 )
 _RANKS = tuple(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tracewarehouse.storage.remote import SourceLocation, SourceObject
 
 TRACE_NAMES = late_regex(
-    r"\.(?:json|jsonl|ndjson|trace|raw|pickle|pkl|sqlite|sqlite3|db|rpd)(?:\.gz|\.zst)?$"
+    r"\.(?:json|jsonl|ndjson|trace|raw|pickle|pkl|sqlite|sqlite3|db|rpd|pftrace)(?:\.gz|\.zst)?$"
     r"|\.xplane\.pb(?:\.gz|\.zst)?$"
     r"|^(?:nccl|comm_lib)_trace_rank_(?:.+_)?\d+$"
     r"|(?:^|[._-])ncu(?:[._-].*)?\.csv(?:\.gz|\.zst)?$",
@@ -51,7 +51,6 @@ _CSV_STATISTICS = late_regex(r"_stats\.csv$")
 OTHER_FILES = {
     ".nsys-rep": "is an Nsight Systems report: name the file itself, or run nsys export --type sqlite",
     ".ncu-rep": "is an Nsight Compute report: export it with ncu --import FILE --csv --page raw",
-    ".pftrace": "is a Perfetto trace",
     ".csv": "is a CSV file: name it if it is from ncu --csv or of a registered format",
 }
 # What JAX writes beside a profile, HOST.xplane.pb.
@@ -63,7 +62,9 @@ TRACES = (
     " and files of rpd and rocprofv3"
 )
 # Of traces in folders; other files are ingested if they are named.
-ENDINGS = ".json, .jsonl, .trace, .sqlite, .db, .rpd, .pickle or .xplane.pb, with or without .gz or .zst"
+ENDINGS = (
+    ".json, .jsonl, .trace, .sqlite, .db, .rpd, .pickle, .pftrace or .xplane.pb, with or without .gz or .zst"
+)
 _EXPECTED_RESULTS = ("skipped", f"is {DESCRIPTIONS[EXPECTED_RESULTS]}")
 # Up to this number of files form a single task.
 _FEW_FILES = 64
