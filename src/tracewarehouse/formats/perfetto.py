@@ -41,7 +41,8 @@ _COLUMNS: Final = {
 }  # fmt: skip
 _LONGEST_NAME: Final = 1 << 16
 _MOST_LABELS: Final = 200
-_MOST_VALUES: Final = 50_000_000
+# Values of annotations, at most as many as bytes, in small files more.
+_LEAST_VALUES: Final = 2_000_000
 _MOST_REPEATED: Final = 64
 _LEAST_REPEATED: Final = 64 << 20
 
@@ -154,7 +155,7 @@ def _annotations(found: _Packets, event: Fields, rows: int, scopes: Numbers) -> 
         values[numbers.message], missing[numbers.message] = numbers.value, False
     integers, encoded = pa.array(values, mask=missing), labels.dictionary_encode()
     words, codes = encoded.dictionary.to_pylist(), values_of(encoded.indices, -1)
-    if len(words) > _MOST_LABELS or len(words) * rows > _MOST_VALUES:
+    if len(words) > _MOST_LABELS or len(words) * rows > max(_LEAST_VALUES, len(found.wire.data)):
         raise DamagedError(0, f"{len(words):,} names of annotations, from the message")
     columns: dict[str, pa.Array] = {}
     for number, word in enumerate(words):

@@ -87,6 +87,10 @@ def test_secrets_are_redacted(tmp_path: Path) -> None:
 
 WORDS = field(1, field(12, field(3, field(1, 1) + field(2, "begin_ns")) + field(3, field(2, "corr_id"))))
 LABELS = b"".join(field(4, field(10, f"begin_ns {number}") + field(3, 1)) for number in range(500))
+MANY = [
+    field(1, field(11, field(9, 1) + field(4, field(10, f"L{number}") + field(3, 1))))
+    for number in range(190)
+]
 
 
 @pytest.mark.parametrize(
@@ -96,11 +100,12 @@ LABELS = b"".join(field(4, field(10, f"begin_ns {number}") + field(3, 1)) for nu
         (WORDS + field(1, field(11, field(9, 1) + b"\x52\x90\x4e")), "longer than its message at byte"),
         (WORDS + field(1, b"\x08" + b"\xff" * 11), "a number of more than 10 bytes at byte"),
         (WORDS + field(1, field(11, field(9, 1) + LABELS)), "names of annotations"),
+        (WORDS + b"".join(MANY * 1000), "190 names of annotations"),
         (WORDS + field(1, field(8, 1) * 2000), "more than 1,000 fields at byte"),
         (WORDS + b"\n\x00" * 2_000_000, "at byte"),
         (WORDS, "no records"),
     ],
-    ids=["size", "inside", "number", "labels", "fields", "empty", "none"],
+    ids=["size", "inside", "number", "labels", "values", "fields", "empty", "none"],
 )
 def test_hostile_files_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / NAME
