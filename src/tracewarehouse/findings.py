@@ -20,7 +20,7 @@ from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Field, Provenance, Result, Skipped, from_rows
 from tracewarehouse.runs.readable import is_derived
 from tracewarehouse.runs.recording import verdict
-from tracewarehouse.runs.rows import catalog_row
+from tracewarehouse.runs.rows import list_new_versions
 from tracewarehouse.runs.selection import SelectedRun
 
 GROUP = "findings"
@@ -190,7 +190,7 @@ def _attributed(selection: Selection, run: SelectedRun) -> SelectedRun:
         if run.version.number == store.newest_number(run.run):
             store.objects.check_writable()
             version = publish_tables(store, catalog, run, NAME, rows)
-            store.list_new_versions(catalog_row)
+            list_new_versions(store)
     after = replace(run, version=version or unpublished(catalog, run, NAME, rows))
     selection.pool.carry(run, after)
     return after

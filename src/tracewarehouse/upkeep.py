@@ -6,9 +6,10 @@ Repair restores stored objects, then tables, derived tables, recorded results, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -27,18 +28,21 @@ from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.ingest.repair import LostSource, TableRepair
 from tracewarehouse.ingest.secrets import RemovalReport, SecretFound, SecretRemoval, scan_warehouse
 from tracewarehouse.ingest.survey import discover
+from tracewarehouse.location import location
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.query import shell_file
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.removal import expiring, read_policy
-from tracewarehouse.runs.rows import catalog_row
-from tracewarehouse.storage import layout, results, store
+from tracewarehouse.runs.rows import catalog_row, copied_rows
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import delta, layout, results, store
 from tracewarehouse.storage.compact import compact, expire
+from tracewarehouse.storage.delta import CopiedTables
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Compacted, Expired, Problem
 from tracewarehouse.storage.objects import Objects, disk_errors
 from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
-from tracewarehouse.storage.store import Store
+from tracewarehouse.storage.store import Store, objects_at
 from tracewarehouse.storage.verify import verify
 
 
@@ -283,6 +287,70 @@ def problems(store: Store, deep: bool) -> list[Problem]:
     """The problems of the stored files, and of `warehouse.duckdb`."""
     what = shell_file.fault(store.path(shell_file.NAME))
     return [*store.verify(deep), *([Problem("", shell_file.NAME, what)] if what else [])]
+
+
+def export_delta(
+    selection: Selection,
+    destination: str | PathLike[str] | None,
+    runs: Sequence[str] | None,
+    names: Sequence[str],
+) -> tuple[CopiedTables, ...]:
+    """Registers all runs in the Delta logs of the warehouse, or copies tables of runs (None: all)."""
+    store, catalog = selection.store, selection.catalog
+    if destination is None:
+        if runs or names:
+            raise ParamError("all runs and tables are registered in place", "name a folder or URL for copies")
+        store.objects.check_conditions()
+        with disk_errors(store.folder):
+            return delta.complete(store, copied_rows)
+    known = delta.tables(catalog)
+    for name in names:
+        if name not in known:
+            raise UnknownName("table", name, list(known))
+    objects = objects_at(location(destination))
+    with disk_errors(objects.url):
+        objects.check_conditions()
+        there = {*(names or known), *objects.folders(""), delta.RUNS}
+        logs = {name: delta.copy_of(objects, table) for name, table in known.items() if name in there}
+        return tuple(_copies(selection, runs, logs))
+
+
+def _copies(
+    selection: Selection, runs: Sequence[str] | None, logs: Mapping[str, delta.DeltaLog]
+) -> Iterator[CopiedTables]:
+    """Copies each run that the logs do not have in its newest version, then deletes removed runs."""
+    store = selection.store
+    removed = {key: number for key, (number, is_removed) in store.numbers().items() if is_removed}
+    wanted = removed.keys() if runs is None else {name.lower() for name in runs} & removed.keys()
+    left = None if runs is None else [name for name in runs if name.lower() not in wanted]
+    selected = selection.selected() if left is None else selection.matching(left) if left else ()
+    copied = [
+        (run.run, run.version.number, partial(_copy, selection.over([run]), run, logs)) for run in selected
+    ]
+    nothing = [(store.name(key), removed[key], None) for key in sorted(wanted)]
+    for run, number, files in (*copied, *nothing):
+        target = delta.Target(run, delta.app_of(store, run), number, files or (lambda _: {}), files is None)
+        written = delta.copy(logs, target)
+        yield CopiedTables(run, number, tuple(written), removed=files is None)
+
+
+# Ranks whose rows are in memory at once.
+_RANKS_PER_FILE = 64
+
+
+def _copy(
+    side: Selection, run: SelectedRun, logs: Mapping[str, delta.DeltaLog], table: str
+) -> dict[str, delta.Action]:
+    """Writes files with the rows of a run, some ranks each; `side` has this run alone."""
+    is_whole = table in delta.copied_tables(side.catalog)
+    starts = [0] if is_whole else range(0, len(run.ranks), _RANKS_PER_FILE)
+    found: dict[str, delta.Action] = {}
+    for at in starts:
+        ranks = run.ranks[at : at + _RANKS_PER_FILE]
+        where = "" if is_whole else f" WHERE rank BETWEEN {ranks[0]} AND {ranks[-1]}"
+        rows = side.query(f"SELECT * FROM {table}{where}", limits=None).table
+        found |= logs[table].add_rows(rows, run.run, None if is_whole else (ranks[0], ranks[-1]))
+    return found
 
 
 def compact_runs(

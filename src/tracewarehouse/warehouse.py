@@ -20,7 +20,7 @@ from tracewarehouse.location import Location, StoreUrl, location, paths_in
 from tracewarehouse.memory_limits import Limits
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
-from tracewarehouse.runs.rows import catalog_row, damaged_runs
+from tracewarehouse.runs.rows import catalog_row, damaged_runs, list_new_versions
 from tracewarehouse.runs.selection import SelectedRun, as_list, unversioned, unversioned_runs
 from tracewarehouse.storage.model import (
     KEEP_VERSIONS_S,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from tracewarehouse.derive.critical_path import Derived
     from tracewarehouse.engines import EngineOrName
     from tracewarehouse.export import Exported
-    from tracewarehouse.export.delta import CopiedTables
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.ingest.secrets import RemovalReport, SecretReport
     from tracewarehouse.present.answers import Findings
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from tracewarehouse.runs.removal import Removed
     from tracewarehouse.runs.rows import Fetched, RunInfo
     from tracewarehouse.runs.seal import Sealed
+    from tracewarehouse.storage.delta import CopiedTables
     from tracewarehouse.upkeep import RepairReport
 
 _DEFAULT_LIMITS: Final = Limits()
@@ -689,34 +689,37 @@ class Warehouse(Analyses[Result]):
 
     def export_delta(
         self,
-        destination: str | PathLike[str],
+        destination: str | PathLike[str] | None = None,
         runs: str | Iterable[str] | None = None,
         *,
         tables: Sequence[str] = (),
     ) -> tuple[CopiedTables, ...]:
-        """Copies tables of runs to Delta tables, each version exactly once; rows of removed runs are deleted.
+        """Registers the stored files as Delta tables, in place or as copies; removed runs are deleted there.
 
-        JSON and ENUM columns become text. `tw_published` is written last and lists the tables of each run.
+        In place, `data/TABLE/_delta_log` names the files of the newest version of every run, and from then on
+        every method that publishes a version updates it. The row of a run in `runs` is written last.
 
         Args:
-            destination: A folder or URL.
-            runs: Selectors (None: all).
-            tables: Names of tables (default: `kernels`, `steps`, `annotations`, `runs`, `ranks`).
+            destination: A folder or URL for copies (None: in place, nothing is copied).
+            runs: Selectors of runs to copy (None: all).
+            tables: Names of tables to copy (default: all); `runs` and those that are there already are, too.
 
         Returns:
-            What was copied of each run: `run`, `version`, the tables `written`, and `removed`.
+            What was written of each run: `run`, `version`, the tables `written`, and `removed`.
 
         Raises:
             UnknownName: A run or table is unknown.
-            ParamError: The extra `delta` is not installed.
+            ParamError: There are runs or tables, but no destination.
             WarehouseError: The Delta tables cannot be written.
 
         Example:
+            >>> [each.run for each in wh.export_delta()]
+            ['fp8-off', 'fp8-on']
             >>> wh.export_delta("lake", "fp8-on")
         """
-        from tracewarehouse.export.delta import copy_tables
+        from tracewarehouse.upkeep import export_delta
 
-        return copy_tables(self.selection, destination, as_list(runs), tables)
+        return export_delta(self.selection, destination, as_list(runs), tables)
 
     @contextmanager
     def shell_file(self, on_notice: Callable[[str], object] | None = None) -> Iterator[Path]:
@@ -1259,6 +1262,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.storage.clean import clean
 
+        list_new_versions(self.store)  # Delta logs name no file that is deleted
         return clean(self.store, grace_s, taken_out, keep_versions_s)
 
     def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:
@@ -1319,4 +1323,4 @@ class Warehouse(Analyses[Result]):
     def _list_new_versions(self) -> None:
         """Adds what this warehouse published to the lists of runs, if it published anything."""
         if self._opened is not None:
-            self._opened.store.list_new_versions(catalog_row)
+            list_new_versions(self._opened.store)

@@ -77,7 +77,6 @@ HOMES = {
     "vl_convert": {"present.plot"},
     "duckdb": {"duck"},
     "click": {"cli"},
-    "deltalake": {"export"},
     "jinja2": {"present.pages"},
     "rich": {"present.render"},
     "numpy": {"compare.stats", "ingest", "formats", "derive"},

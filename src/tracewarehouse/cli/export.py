@@ -217,27 +217,29 @@ class _OneFile(BaseHTTPRequestHandler):
 
 
 @command(
+    "tw export delta",
     "tw export delta lake/",
     "tw export delta s3://bucket/lake 'nightly-*' --tables kernels,steps",
     parent=export,
 )
-@click.argument("destination", metavar="DEST")
+@click.argument("destination", metavar="[DEST]", required=False)
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
-@click.option("--tables", type=COLUMNS, help="Tables. [default: kernels,steps,annotations,runs,ranks]")
+@click.option("--tables", type=COLUMNS, help="Tables to copy to DEST. [default: all]")
 @output_options
 def delta(
-    session: Session, /, destination: str, runs: tuple[str, ...], tables: tuple[str, ...] | None
+    session: Session, /, destination: str | None, runs: tuple[str, ...], tables: tuple[str, ...] | None
 ) -> None:
-    """Copy tables to Delta tables below DEST, a folder or URL.
+    """Make the tables readable as Delta tables, in place or as copies below DEST.
 
-    Each version of a run is written exactly once, however often and by however many processes: a newer
-    version replaces the rows of its run, and the rows of a removed run are deleted. Table tw_published lists
-    what is complete. Needs the extra `delta`.
+    Without DEST, the files of the warehouse are registered in data/TABLE/_delta_log, which later commands
+    keep up to date. With DEST, a folder or URL, each version of a run is copied once. The row of a run in
+    table runs is written last: join it to read complete runs only.
+
+    \fIn place, a file with replaced or expired ranks is first compacted, and events have their arguments as
+    template and numbers; copies have them as text. Rows of removed runs are deleted. Never run VACUUM or
+    OPTIMIZE on tables in place: their files belong to the warehouse.
     """
     done = session.open().export_delta(destination, runs or None, tables=tables or ())
-    lines = []
-    for each in done:
-        if each.written:
-            verb = "deleted" if each.removed else "exported"
-            lines.append(f"{verb} {each.run}@v{each.version}: {', '.join(each.written)}")
+    verbs = {True: "deleted", False: "exported"}
+    lines = [f"{verbs[each.removed]} {each.run}@v{each.version}" for each in done if each.written]
     session.out.print_text("\n".join(lines) or "nothing to export", [asdict(each) for each in done])

@@ -33,6 +33,7 @@ from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.rebuild import READ, Rebuild, built, stored_files
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.late_regex import late_regex
+from tracewarehouse.runs.rows import list_new_versions
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.layout import check_labels, run_key, run_name
@@ -398,6 +399,7 @@ class SecretRemoval(Struct, frozen=True, dict=True):
             if self.store.pending(run):
                 raise TwError(f"run {run} has pending ranks", "complete or remove it, then repeat")
             self.store.delete_history(run)
+        list_new_versions(self.store)  # Delta logs name no file that is deleted
         clean(self.store, 0.0)
         for name in former:
             prefixes = [f"{folder}/{run_key(name)}/" for folder in _FOLDERS]

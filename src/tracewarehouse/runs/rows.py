@@ -16,8 +16,8 @@ from msgspec.structs import asdict, replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Column, Contract
-from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
+from tracewarehouse.contracts.contract import RUN_TABLES, Column, Contract
+from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import missing_ranks, rank_list
 from tracewarehouse.result import Field, Provenance, Result, from_rows
 from tracewarehouse.runs.readable import OF_RUN, damaged_run, file_faults, is_current, untested
@@ -208,6 +208,29 @@ def catalog_row(version: RunVersion) -> Json:
     """The row of `runs` in the list of all runs; a change of what it holds raises `codec.LIST_ROWS`."""
     row = run_row(version)
     return row | {"ingested_at": row["ingested_at"].isoformat()}
+
+
+def copied_rows(store: Store, version: RunVersion) -> dict[str, Any]:
+    """Table → rows of a version that no file has, which Delta logs need as files."""
+    from tracewarehouse.duck.arrow import table_of
+
+    catalog, selected = Catalog.load(), [SelectedRun(version, version.ranks)]
+    built = {name: built_rows(store, catalog.get(name), selected) for name in RUN_TABLES}
+    built["data_quality"] = [asdict(issue) for issue in run_issues(selected)]
+    return {name: table_of(catalog.get(name), rows) for name, rows in built.items()}
+
+
+def list_new_versions(store: Store) -> None:
+    """Adds what was published to the Delta logs, if there are any, and to the list of runs.
+
+    Failures are ignored: the next call adds it.
+    """
+    with suppress(TwError, OSError):
+        if store.objects.stat(layout.DELTA) is not None:
+            from tracewarehouse.storage.delta import complete
+
+            complete(store, copied_rows)
+    store.list_new_versions(catalog_row)
 
 
 def listed_rows(store: Versions) -> list[dict[str, Any]]:

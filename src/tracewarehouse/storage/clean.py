@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.storage import commits, layout, results
+from tracewarehouse.storage.delta import named_files
 from tracewarehouse.storage.model import (
     KEEP_VERSIONS_S,
     CleanReport,
@@ -125,7 +126,11 @@ class Plan(Struct, frozen=True):
 def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
     """What to delete: objects older than `before`, versions replaced before `versions_before`."""
     # Files are listed before the versions are read, so that files published in between are kept.
-    data = [entry for entry in store.objects.walk(f"{layout.DATA}/") if entry.key.endswith(".parquet")]
+    data = [
+        entry
+        for entry in store.objects.walk(f"{layout.DATA}/")
+        if entry.key.endswith(".parquet") and f"/{layout.DELTA_LOG}/" not in entry.key
+    ]
     old_data = [entry.key for entry in data if entry.modified < before]
     old_results = list(_recorded(store, before))
     acknowledged = _acknowledged(store)
@@ -141,7 +146,7 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
             continue
         rules = KeepRules(before, versions_before, acknowledged.get(run, ()))
         found[run] = _run(store, run, history, kept_versions(history, rules), before)
-    kept = frozenset[str]().union(*(one.files for one in found.values()))
+    kept = named_files(store.objects).union(*(one.files for one in found.values()))
     sources = frozenset[tuple[str, str]]().union(*(one.sources for one in found.values()))
     dead_data = tuple(key for key in old_data if key not in kept and layout.run_of(key) not in skipped)
     dead_results = tuple(

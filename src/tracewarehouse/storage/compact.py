@@ -67,8 +67,12 @@ class Compaction(Struct, frozen=True, dict=True):
         return self.files_before - len(self.replaced) + len(self.files)
 
 
-def plan(version: RunVersion, target_bytes: int = TARGET_BYTES) -> Compaction:
-    """Files of at least half the target without unused rows stay; the others are grouped by rank."""
+def plan(version: RunVersion, target_bytes: int = TARGET_BYTES, least_bytes: int | None = None) -> Compaction:
+    """Files without unused rows stay if they are large; the others are grouped by rank.
+
+    `least_bytes` is the size of a large file (None: half the target).
+    """
+    least = target_bytes / 2 if least_bytes is None else least_bytes
     shelves: dict[tuple[str, int, int], list[tuple[RankSource, TableFile]]] = defaultdict(list)
     turns: Counter[tuple[int, str, int]] = Counter()
     # Key → the rows of the file that the version reads; replaced ranks leave unused ones.
@@ -82,7 +86,7 @@ def plan(version: RunVersion, target_bytes: int = TARGET_BYTES) -> Compaction:
     blocks = {rank: at // BLOCK_RANKS for at, rank in enumerate(version.ranks)}
 
     def is_kept(file: TableFile) -> bool:
-        return used[file.path] == file.file_rows and 2 * file.bytes >= target_bytes
+        return used[file.path] == file.file_rows and file.bytes >= least
 
     found = []
     for (table, number, _), shelf in shelves.items():
@@ -112,7 +116,13 @@ def _groups(
         yield group
 
 
-def compact(store: Store, run: str, target_bytes: int = TARGET_BYTES, dry_run: bool = False) -> Compacted:
+def compact(
+    store: Store,
+    run: str,
+    target_bytes: int = TARGET_BYTES,
+    dry_run: bool = False,
+    least_bytes: int | None = None,
+) -> Compacted:
     """Compacts the newest version of a run; the replaced files stay until `clean`.
 
     Sources keep their identity, so recorded results stay valid. A rank that another call changes meanwhile
@@ -121,7 +131,7 @@ def compact(store: Store, run: str, target_bytes: int = TARGET_BYTES, dry_run: b
     head = store.head(run)
     if head.number == 0 or head.tombstone:
         raise UnknownName("run", run, store.runs())
-    todo = plan(head, target_bytes)
+    todo = plan(head, target_bytes, least_bytes)
     bytes_before, count = head.bytes, todo.files_before
     if dry_run or not todo.files:
         after = None if todo.files else bytes_before

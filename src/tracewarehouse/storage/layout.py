@@ -24,6 +24,10 @@ ENTRIES = "_tw/index/runs"
 WAITING = "_tw/index/waiting"
 LIST = "_tw/index/list.json.gz"
 DATA = "data"
+# The folder of the Delta log in the folder of a table; no run has this name.
+DELTA_LOG = "_delta_log"
+# The first commit of the log of `runs`: without it, the warehouse has no Delta logs.
+DELTA = f"{DATA}/runs/{DELTA_LOG}/{0:020d}.json"
 RESULTS = "results"
 ACKNOWLEDGED = "results/acknowledged"
 RECORDED = "results/recorded"
@@ -159,7 +163,7 @@ def table_file(table: str, version: int, run: str, rank: int, name: str) -> str:
 MAX_RUN_NAME = 128
 _ALLOWED = late_regex(r"[A-Za-z0-9._+=~-]")
 # A name that stays as it is: no other character, none of `.-` first, a letter or digit somewhere.
-_NAME = late_regex(r"(?![.-])(?=.*[A-Za-z0-9])[A-Za-z0-9._+=~-]{1,128}")
+_NAME = late_regex(r"(?![.-]|(?i:_delta_log)$)(?=.*[A-Za-z0-9])[A-Za-z0-9._+=~-]{1,128}")
 _REFERENCE = late_regex(r"(?P<run>.+)@v(?P<number>[0-9]+)")
 
 
@@ -170,6 +174,7 @@ def run_name(text: str) -> tuple[str, bool]:
     Raises ParamError if nothing remains or the name is longer than 128 characters.
     """
     name = "".join(char if _ALLOWED.match(char) else "-" for char in text).lstrip(".-")
+    name = name.lstrip("_") if name.lower() == DELTA_LOG else name
     if not re.search(r"[A-Za-z0-9]", name):
         raise ParamError(
             f"{_shown(text)} is not a valid run name",

@@ -228,7 +228,7 @@ class Store(Versions):
                 # Others see now what waits here: the last of several calls at once finds all ranks.
                 changes = replace(changes, sources=tuple(own.get(one.name, one) for one in changes.sources))
                 seen = self._look(run, changes)
-        for attempt in _attempts(run):
+        for attempt in attempts(f"run {run}"):
             seen = self._look(run, changes) if attempt else seen
             base, waiting, merged = seen.base, seen.waiting, seen.merged
             if check is not None:
@@ -356,7 +356,7 @@ class Store(Versions):
     @with_disk_errors
     def amend(self, run: str, change: Callable[[RunVersion], RunVersion]) -> RunVersion:
         """Publishes the newest version of a run with other fields; returns it, unchanged or written."""
-        for _ in _attempts(run):
+        for _ in attempts(f"run {run}"):
             head = self.head(run)
             changed = change(head)
             if changed is head:
@@ -395,7 +395,7 @@ class Store(Versions):
         Older versions stay readable as RUN@vN until `clean` deletes them. `keep_results` keeps the
         recorded results of the newest version.
         """
-        for _ in _attempts(run):
+        for _ in attempts(f"run {run}"):
             names = commits.names(self.objects, run)
             try:
                 head = self.head(run)
@@ -503,7 +503,7 @@ def _present(seen: _Seen, changes: Changes) -> tuple[int, int]:
     return (possible if possible < expected else ranks), expected
 
 
-def _attempts(run: str) -> Iterator[int]:
+def attempts(what: str) -> Iterator[int]:
     """0, 1, … with longer and longer pauses, so that of many writers one after the other succeeds.
 
     The first pause is about as long as the attempt took: shorter ones do not spread the writers. Raises
@@ -516,7 +516,7 @@ def _attempts(run: str) -> Iterator[int]:
         now_s = time.monotonic()
         if now_s > end:
             raise WarehouseError(
-                f"run {run}: other processes published versions for {_PATIENCE_S:g} s",
+                f"{what}: other processes published versions for {_PATIENCE_S:g} s",
                 "run it again; nothing is lost",
             )
         pause_s = max(_PAUSE_S, now_s - started) * 2**attempt

@@ -386,6 +386,10 @@ class Versions:
         found = {run: found[run] for run in sorted(found) if run not in unreadable}
         return found, tuple(unreadable[run] for run in sorted(unreadable))
 
+    def numbers(self) -> dict[str, tuple[int, bool]]:
+        """Run key → number of its newest version, and whether that is a tombstone; without damaged runs."""
+        return {run: (entry.number, entry.tombstone) for run, entry in self._entries()[0].items()}
+
     # The list of all runs
 
     def list_runs(self, describe: Describe) -> None:

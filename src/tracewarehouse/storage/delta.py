@@ -1,0 +1,533 @@
+"""Delta logs: the tables of a warehouse for other engines, in place or as copies.
+
+In place, the log of a table (`data/TABLE/_delta_log`) names the Parquet files of the warehouse. Only tables
+that are built on read, such as `runs`, and the rules of `data_quality` that compare ranks are small copies.
+
+Each log is exact per version of a run: a commit carries an app transaction, `tw:<warehouse>:<run>` at the
+number of the version, and of several writers, one commits, and the others look again. Logs do not change
+together; therefore the row of a run in `runs` goes before its other tables change, and returns after them,
+unless another call began with a later version. After a kill, the next call completes the tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract, file_columns
+from tracewarehouse.duck.arrow import schema_of, type_of
+from tracewarehouse.errors import TwError, WarehouseError
+from tracewarehouse.late_regex import late_regex
+from tracewarehouse.storage import layout
+from tracewarehouse.storage.compact import compact, plan
+from tracewarehouse.storage.layout import run_key
+from tracewarehouse.storage.model import RunVersion
+from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.store import Store, attempts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# An action of a log by its kind: `{"add": {…}}`.
+Action: TypeAlias = dict[str, Any]
+# Rows of a version that no file of the warehouse has, by table.
+Copies: TypeAlias = Callable[[Store, RunVersion], Mapping[str, "pa.Table"]]
+
+RUNS = "runs"
+_COMMIT = late_regex(r"([0-9]{20})\.json")
+# A reader reads the last checkpoint and the commits after it; a commit of many actions gets one at once.
+_CHECKPOINT_EVERY, _MANY_ACTIONS = 20, 500
+# Runs that are registered together.
+_RUNS_AT_ONCE = 256
+_TABLES_AT_ONCE = 8
+# Files belong to the warehouse: no VACUUM may take one for unused.
+_FOREVER = {"delta.deletedFileRetentionDuration": "interval 36500 days"}
+
+
+class CopiedTables(Struct, frozen=True):
+    """What became of a run: its version, the tables written now, and whether the run was removed."""
+
+    run: str
+    version: int
+    written: tuple[str, ...]
+    removed: bool = False
+
+
+@dataclass
+class Snapshot:
+    """What a log says: the number of its last commit (-1: none), files of each run, and transactions."""
+
+    number: int = -1
+    # Run key → path of a file → how it was added.
+    files: dict[str, dict[str, Action]] = field(default_factory=dict)
+    # App of a run → its last transaction.
+    transactions: dict[str, Action] = field(default_factory=dict)
+    metadata: Action | None = None
+    protocol: Action | None = None
+
+    def apply(self, action: Action) -> None:
+        """Applies an action; those that do not change what is in the table are ignored."""
+        for kind, value in action.items():
+            if kind == "add":
+                self.files.setdefault(_run_of(value["path"]), {})[value["path"]] = value
+            elif kind == "remove":
+                self.files.get(_run_of(value["path"]), {}).pop(value["path"], None)
+            elif kind == "txn":
+                self.transactions[value["appId"]] = value
+            elif kind == "metaData":
+                self.metadata = value
+            elif kind == "protocol":
+                self.protocol = value
+
+    def version(self, app: str) -> int:
+        """The version of a run that the log has, 0 for none."""
+        return int(self.transactions.get(app, {"version": 0})["version"])
+
+    def actions(self) -> Iterator[Action]:
+        """The actions that give this state."""
+        yield from ({"protocol": self.protocol}, {"metaData": self.metadata})
+        yield from ({"txn": one} for one in self.transactions.values())
+        yield from ({"add": one} for files in self.files.values() for one in files.values())
+
+
+def _run_of(path: str) -> str:
+    return path.partition("/")[0]
+
+
+class DeltaLog(Struct, frozen=True):
+    """The log of a table with the columns of `schema`, in a folder."""
+
+    objects: Objects
+    folder: str
+    schema: Any = None
+
+    def _key(self, name: str) -> str:
+        return f"{self.folder}/{layout.DELTA_LOG}/{name}"
+
+    def read(self, runs: Collection[str] | None = None) -> Snapshot:
+        """The state of the table; `runs` limits that to the keys and apps of some runs (None: all).
+
+        Raises WarehouseError for a damaged log.
+        """
+        try:
+            return self._read(runs)
+        except (ValueError, KeyError) as error:
+            place = self.objects.describe(self.folder)
+            raise WarehouseError(
+                f"{place}: damaged Delta log: {error}", "delete every _delta_log folder, then export again"
+            ) from error
+
+    def _read(self, runs: Collection[str] | None) -> Snapshot:
+        found, start, last = Snapshot(), "", self._key("_last_checkpoint")
+        for _, data in self.objects.get_many([last]):
+            if data is not None:
+                found.number = json.loads(data)["version"]
+                start = self._key(f"{found.number:020d}.checkpoint.parquet")
+                for action in _decoded(self.objects.get(start), runs):
+                    found.apply(action)
+        folder = self._key("")
+        listed = (entry.key for entry in self.objects.walk(folder, start))
+        commits = (key for key in listed if _COMMIT.fullmatch(key.removeprefix(folder)))
+        for key, data in self.objects.get_many(commits):
+            for line in (data or b"").splitlines():
+                found.apply(json.loads(line))
+            found.number = int(key[-25:-5])
+        return found
+
+    def commit(self, changes: Callable[[Snapshot], list[Action]], runs: Collection[str] | None) -> bool:
+        """Commits the changes of the state of these runs, if any; creates the log if there is none."""
+        for _ in attempts(self.folder):
+            state = self.read(runs)
+            actions = changes(state)
+            if not actions and state.number >= 0:
+                return False
+            info = {"timestamp": _now_ms(), "operation": "WRITE", "engineInfo": "tracewarehouse"}
+            info["txnId"] = secrets.token_hex(16)  # makes the bytes unique
+            written = [{"commitInfo": info}, *self._described(state), *actions]
+            number = state.number + 1
+            data = "\n".join(json.dumps(action, separators=(",", ":")) for action in written).encode()
+            if self.objects.put_if_absent(self._key(f"{number:020d}.json"), data):
+                if number % _CHECKPOINT_EVERY == _CHECKPOINT_EVERY - 1 or len(written) > _MANY_ACTIONS:
+                    self._write_checkpoint()
+                return True
+        raise AssertionError("unreachable")
+
+    def add_rows(self, rows: pa.Table, run: str, ranks: tuple[int, int] | None = None) -> dict[str, Action]:
+        """Writes rows to a file, named by its content; path → add, nothing without rows."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not len(rows):
+            return {}
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows.cast(self.schema), sink, compression="zstd", store_schema=False)
+        data: bytes = sink.getvalue().to_pybytes()
+        path = f"{run_key(run)}/v-{hashlib.sha256(data).hexdigest()[:16]}.parquet"
+        self.objects.put({f"{self.folder}/{path}": data})
+        return {path: added(path, len(data), len(rows), run, ranks)}
+
+    def _described(self, state: Snapshot) -> Iterator[Action]:
+        """The protocol of a new log, and its columns if some are new; a column is never dropped."""
+        known = json.loads(state.metadata["schemaString"])["fields"] if state.metadata else []
+        names = {each["name"] for each in known}
+        new = [each for each in _delta_type(self.schema)["fields"] if each["name"] not in names]
+        if state.metadata and state.metadata.get("partitionColumns"):
+            raise WarehouseError(
+                f"{self.objects.describe(self.folder)}: written by another program", "use another folder"
+            )
+        if state.metadata is None:
+            yield {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+        if new:
+            text = json.dumps({"type": "struct", "fields": [*known, *new]})
+            made = {"id": secrets.token_hex(16), "createdTime": _now_ms(), "partitionColumns": []}
+            made |= {"format": {"provider": "parquet", "options": {}}, "configuration": _FOREVER}
+            yield {"metaData": made | (state.metadata or {}) | {"schemaString": text}}
+
+    def _write_checkpoint(self) -> None:
+        """Without tombstones, which only VACUUM reads. Failures are ignored: readers read more commits."""
+        with suppress(OSError, TwError):
+            state = self.read()
+            actions = list(state.actions())
+            key = self._key(f"{state.number:020d}.checkpoint.parquet")
+            self.objects.put({key: _encoded(actions)})
+            said = json.dumps({"version": state.number, "size": len(actions)}).encode()
+            self.objects.put({self._key("_last_checkpoint"): said})
+
+
+def _encoded(actions: Sequence[Action]) -> bytes:
+    """A checkpoint: a row per action."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    text, number, texts = pa.string(), pa.int64(), pa.map_(pa.string(), pa.string())
+    add = {"path": text, "partitionValues": texts, "size": number, "modificationTime": number}
+    kinds = {
+        "protocol": {"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()},
+        "metaData": {
+            "id": text,
+            "format": pa.struct({"provider": text, "options": texts}),
+            "schemaString": text,
+            "partitionColumns": pa.list_(text),
+            "configuration": texts,
+            "createdTime": number,
+        },
+        "txn": {"appId": text, "version": number, "lastUpdated": number},
+        "add": add | {"dataChange": pa.bool_(), "stats": text},
+    }
+    schema = pa.schema([(name, pa.struct(fields)) for name, fields in kinds.items()])
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(list(actions), schema=schema), sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def _decoded(data: bytes, runs: Collection[str] | None) -> Iterator[Action]:
+    """The actions of a checkpoint; of these runs (None: all) its files and transactions."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(pa.BufferReader(data))
+    if runs is not None:
+        path = pc.struct_field(rows.column("add"), "path")
+        run = pc.replace_substring_regex(path, "/.*", "")
+        owner = pc.coalesce(run, pc.struct_field(rows.column("txn"), "appId"))
+        rows = rows.filter(pc.or_(pc.is_null(owner), pc.is_in(owner, pa.array(list(runs), pa.string()))))
+    for row in rows.to_pylist(maps_as_pydicts="strict"):
+        yield {kind: value for kind, value in row.items() if value is not None}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _delta_type(type_: Any) -> Any:
+    """The Delta type of an Arrow type or schema of `plain_schema`."""
+    import pyarrow as pa
+
+    if isinstance(type_, pa.Schema):
+        fields = [{"name": one.name, "type": _delta_type(one.type)} for one in type_]
+        return {"type": "struct", "fields": [one | {"nullable": True, "metadata": {}} for one in fields]}
+    if pa.types.is_list(type_):
+        return {"type": "array", "elementType": _delta_type(type_.value_type), "containsNull": True}
+    if pa.types.is_map(type_):
+        key, value = _delta_type(type_.key_type), _delta_type(type_.item_type)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    names = {pa.int64(): "long", pa.int32(): "integer", pa.float64(): "double", pa.bool_(): "boolean"}
+    return names.get(type_) or ("timestamp" if pa.types.is_timestamp(type_) else "string")
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with times in UTC; without metadata."""
+    import pyarrow as pa
+
+    time_ = pa.timestamp("us", tz="UTC")
+    return pa.schema([(one.name, time_ if pa.types.is_timestamp(one.type) else one.type) for one in schema])
+
+
+class Target(Struct, frozen=True):
+    """A run with the version that the logs are to have, and the files of that (path → add) by table.
+
+    `follows`: the logs are complete at the version before it, so that a table with the same files stays.
+    """
+
+    run: str
+    app: str
+    number: int
+    files: Callable[[str], Mapping[str, Action]]
+    is_removed: bool = False
+    follows: bool = False
+
+    @property
+    def key(self) -> str:
+        """The folder of the run."""
+        return run_key(self.run)
+
+    @property
+    def begun(self) -> str:
+        """The app of the transactions that remove the row of the run."""
+        return f"{self.app}:begun"
+
+    def changes(self, table: str, state: Snapshot) -> list[Action]:
+        """What takes a table to the version, if it has no later one."""
+        known, held = state.version(self.app), state.files.get(self.key, {})
+        is_complete = known == self.number and (table != RUNS or bool(held) or self.is_removed)
+        if is_complete or max(known, state.version(self.begun)) > self.number:
+            return []
+        wanted = {} if self.is_removed else self.files(table)
+        actions = [_removed(one) for path, one in held.items() if path not in wanted]
+        actions += [{"add": one} for path, one in wanted.items() if path not in held]
+        if not actions and self.follows and table != RUNS:
+            return []
+        return [*actions, _transaction(self.app, self.number)]
+
+    def begin(self, state: Snapshot) -> list[Action]:
+        """What removes the row of the run, unless another call did or began with a later version."""
+        begun = state.version(self.begun)
+        if begun > self.number or state.version(self.app) > self.number:
+            return []
+        actions = [_removed(one) for one in state.files.get(self.key, {}).values()]
+        return [*actions, _transaction(self.begun, self.number)] if actions or begun < self.number else []
+
+
+def _transaction(app: str, number: int) -> Action:
+    return {"txn": {"appId": app, "version": number, "lastUpdated": _now_ms()}}
+
+
+def _removed(added: Action) -> Action:
+    stated = {"path": added["path"], "deletionTimestamp": _now_ms(), "dataChange": True}
+    return {"remove": stated | {"extendedFileMetadata": True, "partitionValues": {}, "size": added["size"]}}
+
+
+def added(path: str, size: int, rows: int, run: str, ranks: tuple[int, int] | None = None) -> Action:
+    """A file with its statistics."""
+    low: Action = {"run_id": run} | ({"rank": ranks[0]} if ranks else {})
+    high: Action = {"run_id": run} | ({"rank": ranks[1]} if ranks else {})
+    stats = {"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(low, 0)}
+    stated: Action = {"path": path, "partitionValues": {}, "size": size, "modificationTime": _now_ms()}
+    return stated | {"dataChange": True, "stats": json.dumps(stats, separators=(",", ":"))}
+
+
+def update(
+    logs: Mapping[str, DeltaLog], targets: Sequence[Target], changed: Collection[str], at_once: int
+) -> dict[str, list[str]]:
+    """Takes the logs to the targets: hides `changed` runs, updates the tables, then `runs`.
+
+    Returns run → the tables that were written.
+    """
+    written: dict[str, list[str]] = {target.run: [] for target in targets}
+    named = [name for target in targets for name in (target.key, target.app, target.begun)]
+
+    def commit(table: str) -> None:
+        done: list[str] = []
+
+        def changes(state: Snapshot) -> list[Action]:
+            found = {target.run: target.changes(table, state) for target in targets}
+            done[:] = [run for run, actions in found.items() if actions]
+            return [action for actions in found.values() for action in actions]
+
+        if logs[table].commit(changes, named):
+            for run in done:
+                written[run].append(table)
+
+    # No other call can have begun with an earlier version than the first.
+    first = [target for target in targets if target.run in changed and target.number > 1]
+    if first:
+        logs[RUNS].commit(lambda state: [one for each in first for one in each.begin(state)], named)
+    with ThreadPoolExecutor(at_once) as pool:
+        for _ in pool.map(commit, [table for table in logs if table != RUNS]):
+            pass
+    commit(RUNS)
+    return written
+
+
+# In place
+
+
+def tables(catalog: Catalog) -> dict[str, Contract]:
+    """The tables that have a log: those with rows of runs."""
+    known = (table for table in catalog.tables() if not table.transient)
+    return {table.name: table for table in known if table.is_stored or table.is_built}
+
+
+def in_place(objects: Objects, catalog: Catalog) -> dict[str, DeltaLog]:
+    """The log of each table of a warehouse."""
+    import pyarrow as pa
+
+    found = {}
+    for name, table in tables(catalog).items():
+        columns = [(column.name, type_of(column.type)) for column in file_columns(table)]
+        found[name] = DeltaLog(objects, f"{layout.DATA}/{name}", plain_schema(pa.schema(columns)))
+    return found
+
+
+def named_files(objects: Objects) -> frozenset[str]:
+    """The keys of the files that logs name, which are not to be deleted."""
+    if objects.stat(layout.DELTA) is None:
+        return frozenset()
+    logs = [DeltaLog(objects, f"{layout.DATA}/{table}") for table in objects.folders(f"{layout.DATA}/")]
+    states = ((log.folder, log.read().files) for log in logs)
+    return frozenset(f"{at}/{path}" for at, files in states for held in files.values() for path in held)
+
+
+def complete(store: Store, copies: Copies) -> tuple[CopiedTables, ...]:
+    """Takes the logs to the newest version of every run; creates them if there are none.
+
+    Damaged runs keep what the logs have of them.
+    """
+    catalog = Catalog.load()
+    logs = in_place(store.objects, catalog)
+    state = logs[RUNS].read()
+    if state.number < 0:
+        for log in logs.values():  # from now on, all publishers write them
+            log.commit(lambda _: [], ())
+    behind = {}
+    for key, (number, is_removed) in store.numbers().items():
+        known = state.version(app_of(store, key))
+        if known < number or not (is_removed or state.files.get(key)):
+            behind[key] = known
+    done: list[CopiedTables] = []
+    for at in range(0, len(behind), _RUNS_AT_ONCE):
+        part = dict(list(behind.items())[at : at + _RUNS_AT_ONCE])
+        done += _complete(store, catalog, logs, copies, part)
+    return tuple(done)
+
+
+def app_of(store: Store, run: str) -> str:
+    """The name of the transactions of a run."""
+    return f"tw:{store.id}:{run_key(run)}"
+
+
+def _complete(
+    store: Store,
+    catalog: Catalog,
+    logs: Mapping[str, DeltaLog],
+    copies: Copies,
+    behind: Mapping[str, int],
+) -> Iterator[CopiedTables]:
+    """Registers runs; `behind` has the version of each at which the logs were complete, 0 for none."""
+    targets: list[Target] = []
+    changed, touched = set[str](), {RUNS, *copied_tables(catalog)}
+    for key, known in behind.items():
+        with suppress(TwError):  # a damaged run
+            version = _whole(store, key)
+            before = _before(store, version, known)
+            now = _paths(version)
+            tables_now = logs.keys() if before is None else _different(before, now)
+            rows = {} if version.tombstone else copies(store, version)
+            files = _Registered(logs, catalog, rows, version).files
+            app, is_next = app_of(store, key), before is not None
+            targets.append(Target(version.run, app, version.number, files, version.tombstone, is_next))
+            touched |= tables_now
+            changed |= {version.run} if tables_now else set()
+    chosen = {table: log for table, log in logs.items() if table in touched}
+    written = update(chosen, targets, changed, _TABLES_AT_ONCE)
+    for target in targets:
+        yield CopiedTables(target.run, target.number, tuple(written[target.run]), target.is_removed)
+
+
+def _before(store: Store, version: RunVersion, known: int) -> Mapping[str, frozenset[str]] | None:
+    """The files that the logs have of a run if they are complete at the version before, else None."""
+    with suppress(TwError):
+        if known == version.number - 1:
+            return _paths(store.get(version.run, known)) if known else {}
+    return None
+
+
+def _different(one: Mapping[str, object], other: Mapping[str, object]) -> set[str]:
+    return {table for table in one.keys() | other.keys() if one.get(table) != other.get(table)}
+
+
+def _paths(version: RunVersion) -> dict[str, frozenset[str]]:
+    """Table → the files of a version."""
+    found: dict[str, set[str]] = {}
+    for source in version.sources:
+        for file in source.files:
+            found.setdefault(file.table, set()).add(file.path)
+    return {table: frozenset(paths) for table, paths in found.items()}
+
+
+def copied_tables(catalog: Catalog) -> set[str]:
+    """The tables with rows that no file of the warehouse has."""
+    return {"data_quality", *(name for name, table in tables(catalog).items() if table.is_built)}
+
+
+def _whole(store: Store, run: str) -> RunVersion:
+    """The newest version, in which every row of a file is used: a log cannot leave out ranks of a file."""
+    version = store.head(run)
+    if not version.tombstone and plan(version, least_bytes=0).files:
+        compact(store, version.run, least_bytes=0)
+        version = store.head(run)
+    return version
+
+
+class _Registered(Struct, frozen=True):
+    """The files of a version in the logs of its warehouse, with copies of these rows by table."""
+
+    logs: Mapping[str, DeltaLog]
+    catalog: Catalog
+    copied: Mapping[str, Any]
+    version: RunVersion
+
+    def files(self, table: str) -> dict[str, Action]:
+        """Path → each file of a table, relative to its folder; writes the copy of its rows."""
+        found = {}
+        compatible = {one.version for one in self.catalog.compatible(self.catalog.get(table, kind="table"))}
+        for _, _, file in self.version.shares((table,)):
+            if file.version in compatible:
+                path = file.path.removeprefix(f"{layout.DATA}/{table}/")
+                ranks = file.first_rank, file.last_rank
+                found[path] = added(path, file.bytes, file.file_rows, self.version.run, ranks)
+        rows = self.copied.get(table)
+        return found if rows is None else found | self.logs[table].add_rows(rows, self.version.run)
+
+
+# Copies
+
+
+def copy_of(objects: Objects, table: Contract) -> DeltaLog:
+    """The log of copies of a table."""
+    return DeltaLog(objects, table.name, plain_schema(schema_of(table)))
+
+
+def copy(logs: Mapping[str, DeltaLog], target: Target) -> list[str]:
+    """Takes the logs of copies to a version of a run; returns the tables that were written."""
+    named = (target.key, target.app, target.begun)
+    states = {table: log.read(named) for table, log in logs.items()}
+    behind = [table for table, state in states.items() if state.version(target.app) < target.number]
+    held = states[RUNS].files.get(target.key)
+    if target.is_removed and not any(state.transactions for state in states.values()):
+        return []  # never copied
+    if not behind and (held or target.is_removed):
+        return []
+    chosen = {table: logs[table] for table in (*behind, RUNS)}
+    return update(chosen, [target], {target.run}, 1)[target.run]
