@@ -31,7 +31,6 @@ from tracewarehouse.present.report.document import Page
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
 CLASSES = (tw.Warehouse, tw.Result, Diff, History, Page)
 ERRORS = vars(errors) | vars(builtins) | {"QueryLimitError": QueryLimitError}
-PACKAGES = {"Warehouse.export_delta": "deltalake"}  # that an example needs
 # The run may be new.
 NEW_NAMES = (
     "Warehouse.ingest",
@@ -202,8 +201,6 @@ def failures(doc: str, given: dict[str, Any], name: str) -> str:
 
 @pytest.mark.parametrize(("name", "given"), [(name, name) for name in PUBLIC], indirect=["given"])
 def test_example(name: str, given: dict[str, Any]) -> None:
-    if name in PACKAGES:
-        pytest.importorskip(PACKAGES[name])
     assert failures(inspect.getdoc(PUBLIC[name]) or "", given, name) == ""
 
 
@@ -223,8 +220,6 @@ OF_RUNS = [
 
 @pytest.mark.parametrize("name", OF_RUNS)
 def test_the_error_of_an_unknown_run_is_documented(name: str, folder: Path) -> None:
-    if name in PACKAGES:
-        pytest.importorskip(PACKAGES[name])
     method = PUBLIC[name]
     known = inspect.signature(method).parameters
     needed = [each.name for each in known.values() if each.default is each.empty and each.name != "self"]

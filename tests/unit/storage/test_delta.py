@@ -279,8 +279,8 @@ def test_tables_in_an_object_store(s3: Proxy, tmp_path: Path) -> None:
         return done.out
 
     run("ingest", FIRST_STEPS, "--run", "one")
-    asked = [each for each in s3.requests if "_delta_log" in each.path]
-    assert [each.kind for each in asked] == ["HEAD"], "one look for logs"
+    looked = [each for each in s3.requests if "_delta_log" in each.path]
+    assert [each.kind for each in looked] == ["HEAD"], "one look for logs"
     run("export", "delta")
     assert remote_differences(s3, url) == []
     run("ingest", FIRST_STEPS / "rank1.json.gz", "--run", "one", "--rank", "0", "--replace")
