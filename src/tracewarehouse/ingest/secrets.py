@@ -33,9 +33,10 @@ from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.rebuild import READ, Rebuild, built, stored_files
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.late_regex import late_regex
-from tracewarehouse.runs.rows import list_new_versions
+from tracewarehouse.runs.rows import copied_rows, list_new_versions
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.clean import clean
+from tracewarehouse.storage.delta import complete
 from tracewarehouse.storage.layout import check_labels, run_key, run_name
 from tracewarehouse.storage.model import Changes, RankSource, RunVersion
 from tracewarehouse.storage.store import Store
@@ -389,7 +390,7 @@ class SecretRemoval(Struct, frozen=True, dict=True):
                 changed += 1
         return changed
 
-    def purge(self, runs: Iterable[str], former: Iterable[str] = ()) -> None:
+    def purge(self, runs: Iterable[str], former: Sequence[str] = ()) -> None:
         """Deletes all versions of the runs but the newest, and all that is left of `former` names.
 
         It also deletes what `clean` deletes without a grace period: no other process may write. Raises
@@ -399,8 +400,13 @@ class SecretRemoval(Struct, frozen=True, dict=True):
             if self.store.pending(run):
                 raise TwError(f"run {run} has pending ranks", "complete or remove it, then repeat")
             self.store.delete_history(run)
-        list_new_versions(self.store)  # Delta logs name no file that is deleted
+        data = self.store.objects.walk(f"{layout.DATA}/") if former else ()
+        logs = [entry.key for entry in data if f"/{layout.DELTA_LOG}/" in entry.key]
+        self.store.objects.delete(logs)  # they have the former names
+        list_new_versions(self.store)  # other Delta logs name no file that is deleted
         clean(self.store, 0.0)
+        if logs:
+            complete(self.store, copied_rows)
         for name in former:
             prefixes = [f"{folder}/{run_key(name)}/" for folder in _FOLDERS]
             left = [entry.key for prefix in prefixes for entry in self.store.objects.walk(prefix)]

@@ -23,7 +23,9 @@ import tracewarehouse
 from cli_runner import TW, environment, process, tw
 from object_store import BUCKET, Proxy
 from tracewarehouse.errors import ParamError, WarehouseError
-from tracewarehouse.storage.delta import DeltaLog, tables
+from tracewarehouse.formats.redact.rules import POLICY_FILE, policy_of
+from tracewarehouse.ingest.secrets import SecretRemoval
+from tracewarehouse.storage.delta import RUNS, DeltaLog, Snapshot, Target, added, tables
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -211,6 +213,31 @@ def test_the_next_command_completes_a_killed_one(warehouse: Path, number: int) -
     registered(warehouse)
     wh.clean(-1, keep_versions_s=-1)
     assert (differences(warehouse), set(registered(warehouse))) == ([], {"two"})
+
+
+def test_a_call_that_another_overtook_writes_no_row() -> None:
+    """The other one began with version 3, and was killed before it changed the other tables."""
+    row = added("one/v-a.parquet", 1, 1, "one")
+    first, later = (Target("one", "app", number, lambda _: {"one/v-a.parquet": row}) for number in (2, 3))
+    state = Snapshot()
+    for action in first.changes(RUNS, state):
+        state.apply(action)
+    assert (list(state.files["one"]), state.version("app")) == (["one/v-a.parquet"], 2)
+    for action in later.begin(state):
+        state.apply(action)
+    assert state.files["one"] == {}
+    assert (first.changes(RUNS, state), first.begin(state), later.begin(state)) == ([], [], [])
+    assert [*later.changes(RUNS, state)[0]] == ["add"]
+
+
+def test_a_purge_leaves_no_former_name_in_logs(warehouse: Path) -> None:
+    wh = tracewarehouse.open(warehouse)
+    wh.ingest(FIRST_STEPS, run="two")
+    wh.remove("one")
+    SecretRemoval(wh.store, wh.catalog, policy_of(wh.store.folder_with(POLICY_FILE))).purge(["two"], ["one"])
+    assert registered(warehouse) == {"two": 1}
+    assert differences(warehouse) == []
+    assert [path for path in warehouse.rglob("*.json") if '"one' in path.read_text()] == []
 
 
 @pytest.mark.deep
