@@ -229,7 +229,7 @@ class _OneFile(BaseHTTPRequestHandler):
 def delta(
     session: Session, /, destination: str | None, runs: tuple[str, ...], tables: tuple[str, ...] | None
 ) -> None:
-    """Make the tables readable as Delta tables, in place or as copies below DEST.
+    """Make tables readable as Delta tables, in place or as copies.
 
     Without DEST, the files of the warehouse are registered in data/TABLE/_delta_log, which later commands
     keep up to date. With DEST, a folder or URL, each version of a run is copied once. The row of a run in

@@ -104,6 +104,10 @@ def test_the_logs_name_the_stored_files_with_statistics(warehouse: Path) -> None
     kernels = pl.scan_delta(f"{warehouse}/data/kernels").filter(pl.col("rank") == 2)
     total = wh.query("SELECT sum(dur_ns)::BIGINT AS total FROM kernels WHERE rank = 2").rows()[0]["total"]
     assert kernels.select(pl.col("dur_ns").sum()).collect().item() == total
+    for name in tables(wh.catalog):
+        rows = wh.query(f"SELECT count(*) AS n FROM {name}").rows()[0]["n"]
+        read = pl.scan_delta(f"{warehouse}/data/{name}").select(pl.len()).collect().item()
+        assert read == rows, name
     # A column of JSON is text for pyarrow, and binary for the reader of Polars.
     events = pl.read_delta(f"{warehouse}/data/events", use_pyarrow=True)
     assert events.schema["shapes"] == pl.String
@@ -136,6 +140,7 @@ def test_publishing_commands_keep_the_logs_up(warehouse: Path, tmp_path: Path) -
     assert (differences(warehouse), registered(warehouse).keys()) == ([], {"one"})
     removed = deltalake.DeltaTable(f"{warehouse}/data/kernels")
     assert removed.transaction_version(f"tw:{wh.store.id}:two") == 5
+    assert removed.vacuum(full=True, dry_run=True) == [], "the retention of the table is long"
     assert wh.verify() == []
     logs = len(list(warehouse.glob("data/*/_delta_log/*.json")))
     assert wh.clean(-1, keep_versions_s=-1).files > 0
