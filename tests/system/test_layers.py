@@ -89,6 +89,8 @@ HOMES = {
     "plotly": {"hta"},
     "mcp": {"serve"},
     "pydantic": {"serve"},
+    "starlette": {"serve"},
+    "uvicorn": {"serve"},
     "ray": {"engines"},
     "pyarrow": {
         "slim_imports",

@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "check": "check:check",
         "ingest": "ingest:ingest",
         "report": "show:report",
+        "serve": "shell:serve",
         "runs": "runs:runs",
         "show": "show:show",
         "diff": "diff:diff",

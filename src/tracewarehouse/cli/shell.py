@@ -1,8 +1,9 @@
-"""`tw shell`: the DuckDB shell on the warehouse, or a prompt; `tw query`, `tw mcp`, `tw completion`."""
+"""`tw shell`: the DuckDB shell, or a prompt; `tw query`, `tw serve`, `tw mcp`, `tw help`, `tw completion`."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,8 @@ from tracewarehouse.errors import MissingExtra, TwError, UnknownName, is_interru
 from tracewarehouse.memory_limits import Limits
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from tracewarehouse.cli.output import Output
     from tracewarehouse.duck.engine import Connection
 
@@ -141,6 +144,129 @@ def mcp(session: Session, /) -> None:
     except ModuleNotFoundError as error:
         raise MissingExtra("tw mcp needs the MCP SDK", "pip install 'tracewarehouse[mcp]'") from error
     serve(session.warehouse, session.verify)
+
+
+@command(
+    "tw serve",
+    "tw serve traces/",
+    "tw serve -w s3://bucket/warehouse --port 0",
+    "tw serve --host 0.0.0.0 --token-file ~/.tw-token",
+    "tw serve --socket $XDG_RUNTIME_DIR/tw.sock      # ssh -L 8642:/run/user/1000/tw.sock HOST",
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--port", type=click.IntRange(0, 65_535), default=8642, help="Port; 0: a free one.")
+@click.option("--host", metavar="NAME", help="Listen at this address, not only for this machine.")
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Token that readers need, in a file with mode 0600; created if missing.",
+)
+@click.option(
+    "--socket",
+    "socket_path",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Listen at a socket file (0600).",
+)
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+@verify_option
+@terminal_options
+def serve(
+    session: Session,
+    /,
+    paths: tuple[str, ...],
+    port: int,
+    host: str | None,
+    token_file: Path | None,
+    socket_path: Path | None,
+    no_browser: bool,
+) -> None:
+    """Show runs in a browser: reports, comparisons, histories, analyses, SQL.
+
+    It lists the runs of the warehouse and those that are added; each page is computed when it is opened.
+    PATHs are traces: they are ingested into the cache first, as by tw check. Nothing is written.
+
+    \fThe printed address has a token, which the browser exchanges for a cookie. Only this machine can
+    connect, unless --host is given; then the connection is not encrypted, and the token is that of
+    --token-file. On a machine that others use, --socket lets only you connect, also through ssh -L. SQL runs
+    in a process that is killed beyond 30 s or 1 GB. /api has the objects of --json. Needs the extra `serve`.
+    """
+    try:
+        from tracewarehouse.serve import security
+        from tracewarehouse.serve.web import serve
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            "tw serve needs starlette and uvicorn", "pip install 'tracewarehouse[serve]'"
+        ) from error
+    from tracewarehouse.cli.paths import resolve
+
+    is_open = host is not None and host not in security.LOOPBACK
+    if socket_path is not None and host is not None:
+        raise click.UsageError("--socket and --host exclude each other")
+    if is_open and token_file is None:
+        raise click.UsageError("--host needs --token-file: others can connect")
+    if resolve(session, paths) and not session.place:
+        raise click.UsageError(f"{paths[0]} is a run, and PATH a file or folder of traces")
+    session.open().store.runs()  # there is a warehouse
+    token = secrets.token_urlsafe(32) if token_file is None else security.token_of(token_file)
+    listening = (
+        security.unix_socket(socket_path) if socket_path else security.tcp_socket(host or "127.0.0.1", port)
+    )
+    listening.listen(128)
+    try:
+        _say_where(session, listening, host, token_file, token, no_browser)
+        serve(
+            session.warehouse,
+            listening,
+            token,
+            security.names_of(host),
+            verify=session.verify,
+            place=session.place,
+        )
+    finally:
+        if socket_path is not None:
+            socket_path.unlink(missing_ok=True)
+
+
+def _say_where(
+    session: Session,
+    listening: socket,
+    host: str | None,
+    token_file: Path | None,
+    token: str,
+    no_browser: bool,
+) -> None:
+    """Prints the address, and opens a browser if there is one on this machine."""
+    where = listening.getsockname()
+    if isinstance(where, str):
+        session.out.notice(f"listening at {where}; after ssh -L 8642:{where} HOST:")
+    name = (
+        "localhost:8642"
+        if isinstance(where, str)
+        else f"{f'[{host}]' if ':' in (host or '') else host or '127.0.0.1'}:{where[1]}"
+    )
+    address = f"http://{name}/?token={token}"
+    if token_file is not None:
+        session.out.notice(f"the token is in {token_file}")
+    session.out.print_text(address if token_file is None else f"http://{name}/?token=TOKEN", [])
+    sys.stdout.flush()
+    if host is not None:
+        session.out.notice("the connection is not encrypted: over a network, use ssh -L")
+    has_screen = sys.platform == "darwin" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    if no_browser or isinstance(where, str) or not (has_screen and sys.stdout.isatty()):
+        return
+    import webbrowser
+
+    from tracewarehouse.temp_folders import new_folder
+
+    # The arguments of a browser can be read by others; a file of this user cannot.
+    page = new_folder() / "open.html"
+    page.touch(0o600)
+    page.write_text(
+        f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={address}">', encoding="utf-8"
+    )
+    webbrowser.open(page.as_uri())
 
 
 @command("tw help diff", "tw help", name="help")

@@ -6,7 +6,8 @@ contains its styles and script; its content security policy forbids loading anyt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,42 @@ def render_page(template: str, **context: object) -> Iterator[str]:
     stream = _environment().get_template(template).stream(context)
     stream.enable_buffering(_BUFFERED)
     return stream
+
+
+@cache
+def assets() -> Mapping[str, str]:
+    """The styles and scripts of pages, by file name; `page.css` begins with the colors."""
+    names = sorted(path.name for path in _TEMPLATES.iterdir() if path.suffix in (".css", ".js"))
+    texts = {name: _environment().get_template(name).render() for name in names}
+    return {**texts, "page.css": css() + texts["page.css"]}
+
+
+def with_links(html: str, bar: str) -> str:
+    """A page as a server sends it, below a bar: styles and scripts have addresses, the policy is a header.
+
+    Raises ValueError for a style or script that is not one of the files.
+    """
+    html = _POLICY.sub("", html, count=1)
+    html = html.replace(_HEADER, f"{bar}{_HEADER}", 1)
+    html = _INLINE.sub(_links, html)
+    return html.replace("</head>", f"{_LINK.format('served.css')}{_SCRIPT.format('served.js')}</head>", 1)
+
+
+# Texts from traces have neither of these tags: all are escaped.
+_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n')
+_INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
+_HEADER = '<header class="wrap">'
+_LINK = '<link rel="stylesheet" href="/static/{}">\n'
+_SCRIPT = '<script src="/static/{}" defer></script>\n'
+
+
+def _links(inline: re.Match[str]) -> str:
+    """Links to the files that are a style or script together, in their order."""
+    text = inline[2]
+    found = sorted((text.index(each), name) for name, each in assets().items() if each in text)
+    if "".join(text.split()) != "".join("".join(assets()[name].split()) for _, name in found):
+        raise ValueError(f"a page has a {inline[1]} that is not one of its files")
+    return "".join((_LINK if inline[1] == "style" else _SCRIPT).format(name) for _, name in found)
 
 
 @cache

@@ -1,0 +1,715 @@
+"""`tw serve`: pages of runs, comparisons, histories, analyses and SQL in a browser, and `/api`.
+
+Nothing is written. Each request opens the warehouse, so that it sees every run, and answers from one version
+of each run. Pages are kept by these versions; contracts and code are those with which the server started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial, wraps
+from hashlib import sha256
+from pathlib import Path
+from socket import socket
+from threading import Thread
+from time import time
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+import uvicorn
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract, Param
+from tracewarehouse.duck.engine import QueryLimitError
+from tracewarehouse.errors import ParamError, StoreUnavailable, TwError, UnknownName
+from tracewarehouse.hints import cli_text
+from tracewarehouse.location import Location
+from tracewarehouse.memory_limits import Limits
+from tracewarehouse.present.answers import change_row
+from tracewarehouse.present.pages import assets, render_page, with_links
+from tracewarehouse.present.plot.chart_for_result import chart_spec, shape_of
+from tracewarehouse.present.render.text import plural
+from tracewarehouse.present.report.document import Card, Figure, Page, Section, Table, Verdict
+from tracewarehouse.result import Result, contract_list, enveloped
+from tracewarehouse.runs.recording import verdict
+from tracewarehouse.runs.rows import recording_limits
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.serve.child import LimitedQueries
+from tracewarehouse.serve.security import Guard
+from tracewarehouse.temp_folders import temporary_folder
+from tracewarehouse.version import __version__
+from tracewarehouse.warehouse import Warehouse
+
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+
+_KEPT_BYTES = 64 << 20
+_MOST_COMPUTED = 2  # pages at a time
+_MOST_QUERY_ROWS, _MOST_QUERY_BYTES, _QUERY_S = 100_000, 1_000_000, 10.0  # bytes and seconds of the body
+_MOST_ROWS, _MOST_CHART_ROWS = 500, 5_000  # of an analysis on a page
+_PATIENCE_S = 10.0
+_OF_GUARD = ("token", "retry")
+_SUMMARY = ("time", "time_ns", "time_of", "steps", "severity", "finding")
+_MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+_SELECT_LESS = "select less: aggregate, or fewer runs or ranks"
+_FOOTER = f"tracewarehouse {__version__}"
+
+
+class RunChanged(TwError):
+    """The version of a run that a page shows does not exist anymore."""
+
+
+class Given:
+    """The parameters of a request; each is taken once, and what is left is an error."""
+
+    def __init__(self, request: Request) -> None:
+        self._values: dict[str, list[str]] = {}
+        for key, value in request.query_params.multi_items():
+            if value and key not in _OF_GUARD:
+                self._values.setdefault(key, []).append(value)
+
+    def many(self, name: str) -> list[str]:
+        """All values."""
+        return self._values.pop(name, [])
+
+    def one(self, name: str, default: str | None = None) -> str:
+        """The value. Raises ParamError if there are several, or none and no default."""
+        found = self.many(name) or ([] if default is None else [default])
+        if len(found) != 1:
+            raise ParamError(f"{name} is given twice" if found else f"{name} is missing", f"give one {name}")
+        return found[0]
+
+    def numbers(self, name: str) -> list[int]:
+        """The values as numbers. Raises ParamError."""
+        found = self.many(name)
+        if not all(each.isdecimal() and len(each) < 10 for each in found):
+            raise ParamError(f"{name} is not a number", f"write {name}=3")
+        return [int(each) for each in found]
+
+    def rest(self) -> dict[str, str]:
+        """The other values, by name."""
+        return {name: self.one(name) for name in list(self._values)}
+
+    def end(self) -> None:
+        """Raises ParamError if something is left."""
+        for name in self._values:
+            raise ParamError(f"unknown parameter: {name}", "/api lists the parameters")
+
+
+class Statement(Struct, forbid_unknown_fields=True):
+    """The body of `POST /api/query`."""
+
+    sql: str
+    runs: list[str] | None = None
+    ranks: list[int] | None = None
+    max_rows: int = _MOST_QUERY_ROWS
+    spreadsheet: bool = False
+
+
+class Field(Struct, frozen=True):
+    """A field of the form above a page; with `choices` one of these."""
+
+    name: str
+    label: str
+    value: str = ""
+    placeholder: str = ""
+    title: str = ""
+    choices: tuple[str, ...] = ()
+
+
+class Bar(Struct, frozen=True):
+    """What is above a page: the runs that it shows, as `RUN@vN`, and the form that changes it."""
+
+    runs: tuple[str, ...] = ()
+    action: str = ""
+    hidden: tuple[tuple[str, str], ...] = ()
+    fields: tuple[Field, ...] = ()
+
+
+class Kept:
+    """Computed texts by what they show; each is computed once, and beyond a size the oldest go."""
+
+    def __init__(self) -> None:
+        self.turns = asyncio.Semaphore(_MOST_COMPUTED)
+        self._texts: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._coming: dict[Hashable, asyncio.Task[bytes]] = {}
+
+    async def get(self, key: Hashable, compute: Callable[[], str]) -> bytes:
+        """The text of a key, computed in a thread if it is new."""
+        if (found := self._texts.get(key)) is not None:
+            self._texts.move_to_end(key)
+            return found
+        if key not in self._coming:
+            self._coming[key] = asyncio.create_task(self._computed(key, compute))
+        return await asyncio.shield(self._coming[key])
+
+    async def _computed(self, key: Hashable, compute: Callable[[], str]) -> bytes:
+        try:
+            async with self.turns:
+                text = (await in_thread(compute)).encode()
+        finally:
+            del self._coming[key]
+        self._texts[key] = text
+        while sum(map(len, self._texts.values())) > _KEPT_BYTES:
+            self._texts.popitem(last=False)
+        return text
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """What the function returns; its thread does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    coming: asyncio.Future[T] = loop.create_future()
+
+    def settle(set_: Callable[[Any], None], value: object) -> None:
+        if not coming.done():
+            set_(value)
+
+    def run() -> None:
+        try:
+            done: tuple[Callable[[Any], None], object] = coming.set_result, work()
+        except BaseException as error:
+            done = coming.set_exception, error
+        with suppress(RuntimeError):  # the server ended
+            loop.call_soon_threadsafe(settle, *done)
+
+    Thread(target=run, daemon=True).start()
+    return await coming
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work, which is cancelled when the client goes."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise TwError("the client went")
+        return task.result()
+    finally:
+        for each in (task, leaving):
+            each.cancel()
+        await asyncio.gather(task, leaving, return_exceptions=True)
+
+
+def part_of(warehouse: Warehouse, given: Given) -> Warehouse:
+    """The runs and ranks of a request; without any, the warehouse."""
+    runs, ranks = given.many("run"), given.numbers("rank")
+    if not (runs or ranks):
+        return warehouse
+    with _of_versions(runs):
+        return warehouse.select(runs or None, ranks or None)
+
+
+@contextmanager
+def _of_versions(runs: Iterable[str]) -> Iterator[None]:
+    """Raises RunChanged for a version that does not exist, as it did when a page named it."""
+    try:
+        yield
+    except UnknownName as unknown:
+        if unknown.kind == "run" and "@v" in unknown.name and unknown.name in runs:
+            hint = "the list of runs has what there is now"
+            raise RunChanged(f"{unknown.name} was replaced or removed", hint) from unknown
+        raise
+
+
+def analyzed(warehouse: Warehouse, name: str, given: Given) -> Result:
+    """The rows of an analysis, with its parameters and the order of the request."""
+    sort = given.many("sort")
+    params: dict[str, Any] = given.rest()
+    found = warehouse.analyze(name, **params)
+    return found.sort(*sort) if sort else found
+
+
+def _first(command: str, found: Result, limit: Sequence[int]) -> str:
+    return (found.head(limit[0]) if limit else found).envelope(command)
+
+
+def _runs(warehouse: Warehouse, given: Given) -> str:
+    return _first("runs", warehouse.runs(), given.numbers("limit"))
+
+
+def _check(warehouse: Warehouse, given: Given) -> str:
+    return _first("check", part_of(warehouse, given).check(), given.numbers("limit"))
+
+
+def _show(warehouse: Warehouse, given: Given) -> str:
+    part, name, limit = part_of(warehouse, given), given.one("analysis"), given.numbers("limit")
+    return _first("show", analyzed(part, name, given), limit)
+
+
+def _diff(warehouse: Warehouse, given: Given) -> str:
+    sides = given.one("base"), given.one("head")
+    with _of_versions(sides):
+        change = warehouse.diff(*sides).changes()
+    return enveloped("diff", json.dumps([change_row(change)], ensure_ascii=False, default=str))
+
+
+def _history(warehouse: Warehouse, given: Given) -> str:
+    metric, runs = given.one("metric", "step_time"), given.many("run") or None
+    found = warehouse.history(metric, runs, by=given.many("by"))
+    return _first("history", found.result, given.numbers("limit"))
+
+
+def _whatif(warehouse: Warehouse, given: Given) -> str:
+    found = part_of(warehouse, given).whatif("@latest", given.many("scale"))
+    return _first("whatif", found, given.numbers("limit"))
+
+
+def _list(warehouse: Warehouse, given: Given) -> str:
+    return contract_list(_contracts(warehouse.catalog)).envelope("list")
+
+
+def _describe(warehouse: Warehouse, given: Given) -> str:
+    catalog = warehouse.catalog
+    row = catalog.description(catalog.get(given.one("name")))
+    return enveloped("describe", json.dumps([row], ensure_ascii=False))
+
+
+def _contracts(catalog: Catalog) -> list[Contract]:
+    every = (*catalog.analyses(), *catalog.views(), *catalog.tables())
+    return [each for each in every if not each.transient]
+
+
+class Answer(NamedTuple):
+    """An answer of `/api`, with its parameters and what it is."""
+
+    text: Callable[[Warehouse, Given], str]
+    params: str
+    summary: str
+
+
+ANSWERS: Mapping[str, Answer] = {
+    "runs": Answer(_runs, "limit", "The runs, oldest first."),
+    "check": Answer(_check, "run, rank, limit", "Findings, most severe first."),
+    "show": Answer(_show, "analysis, run, rank, sort, limit, those of the analysis", "An analysis."),
+    "diff": Answer(_diff, "base, head", "Two runs compared."),
+    "history": Answer(_history, "metric, run, by, limit", "A metric over recorded runs."),
+    "whatif": Answer(_whatif, "run, rank, scale, limit", "The step time after fixes."),
+    "list": Answer(_list, "", "Analyses, views and tables."),
+    "describe": Answer(_describe, "name", "The contract of an analysis, view or table."),
+}
+_QUERY_PARAMS = "JSON: sql, runs, ranks, max_rows; format=csv or format=parquet in the address"
+
+
+def _key(run: SelectedRun) -> tuple[str, str, str]:
+    """What identifies the version of a run, also if a run of its name was removed before."""
+    return run.selector, run.version.nonce, run.version.created_at
+
+
+def _page(template: str, bar: Bar, **context: Any) -> str:
+    """A page of the server itself."""
+    return _linked("".join(render_page(template, **context)), bar)
+
+
+def _linked(html: str, bar: Bar) -> str:
+    return with_links(html, "".join(render_page("served_bar.html", bar=bar)))
+
+
+class Failure(NamedTuple):
+    """An error as it is answered."""
+
+    status: int
+    kind: str
+    message: str
+    hint: str | None
+
+
+def _failure(error: Exception) -> Failure:
+    """Status, class, message and hint of an error; what is not expected is printed for the owner."""
+    if not isinstance(error, TwError | StoreUnavailable):
+        sys.stderr.write(f"tw: unexpected {type(error).__name__} in {_place_of(error)}\n")
+        return Failure(500, type(error).__name__, "unexpected error", "tw serve prints where it was")
+    kinds = {StoreUnavailable: 503, RunChanged: 409, UnknownName: 404}
+    status = next((kinds[each] for each in kinds if isinstance(error, each)), 400)
+    hint = error.hint and cli_text(error.hint)
+    return Failure(status, type(error).__name__, cli_text(error.message), hint)
+
+
+def _place_of(error: Exception) -> str:
+    """The line that raised it: no values, which may be secret."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return "" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
+
+
+def _error_json(failure: Failure) -> Response:
+    error = {"class": failure.kind, "message": failure.message, "hint": failure.hint}
+    return Response(enveloped("api", error=error), failure.status, media_type="application/json")
+
+
+def _error_page(failure: Failure) -> Response:
+    text = _page(
+        "served.html", Bar(), page=_head("Not shown", failure.message), kind="error", failure=failure
+    )
+    return Response(text, failure.status, media_type="text/html")
+
+
+def _answering(handler: Handler, failed: Callable[[Failure], Response]) -> Handler:
+    """Errors become answers."""
+
+    @wraps(handler)
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Exception as error:
+            return failed(_failure(error))
+
+    return answer
+
+
+def _head(title: str, subtitle: str = "") -> Mapping[str, object]:
+    """What the frame of a page needs."""
+    return {"title": title, "subtitle": subtitle, "sections": (), "facts": (), "footer": _FOOTER}
+
+
+class Server:
+    """The pages and answers of a warehouse; `place` is the option that selects it in commands."""
+
+    def __init__(self, root: Location, verify: bool, place: str) -> None:
+        self.root, self.verify, self.place = root, verify, place
+        self.catalog, self.queries, self.kept = Catalog.load(), LimitedQueries(root), Kept()
+
+    def routes(self) -> list[Route]:
+        """All addresses."""
+        pages: dict[str, Handler] = {
+            "/": self.list_page,
+            "/report": self.report_page,
+            "/history": self.history_page,
+            "/analyses": self.analyses_page,
+            "/show": self.show_page,
+            "/sql": self.sql_page,
+            "/api": self.api_page,
+        }
+        answers: dict[str, Handler] = {f"/api/{name}": partial(self.answer, name) for name in ANSWERS}
+        return [
+            *(Route(path, _answering(page, _error_page)) for path, page in pages.items()),
+            *(Route(path, _answering(answer, _error_json)) for path, answer in answers.items()),
+            Route("/summary", _answering(self.summary, _error_json)),
+            Route("/api/query", _answering(self.query, _error_json), methods=["POST"]),
+            Route("/static/{name}", self.static),
+        ]
+
+    def opened(self) -> Warehouse:
+        """The warehouse as it is now."""
+        return Warehouse(self.root, catalog=self.catalog, verify=self.verify, read_only=True)
+
+    async def pinned(self, *selectors: str) -> tuple[SelectedRun, ...]:
+        """The versions that selectors name now."""
+
+        def find() -> tuple[SelectedRun, ...]:
+            with self.opened() as warehouse, _of_versions(selectors):
+                return tuple(warehouse.selection.one_run(each).selected()[0] for each in selectors)
+
+        return await in_thread(find)
+
+    async def answer(self, name: str, request: Request) -> Response:
+        """An answer of `/api`; its tag saves sending the same text again."""
+        given = Given(request)
+
+        def compute() -> str:
+            with self.opened() as warehouse:
+                text = ANSWERS[name].text(warehouse, given)
+            given.end()
+            return text
+
+        async with nullcontext() if name == "runs" else self.kept.turns:
+            text = (await in_thread(compute)).encode()
+        tag = f'"{sha256(text).hexdigest()[:32]}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        return Response(text, media_type="application/json", headers={"ETag": tag})
+
+    async def query(self, request: Request) -> Response:
+        """The rows of one SELECT, as JSON, CSV or Parquet."""
+        given = Given(request)
+        kind = given.one("format", "json")
+        given.end()
+        if kind not in _MEDIA_TYPES:
+            raise ParamError(f"unknown format: {kind}", f"use {', '.join(_MEDIA_TYPES)}")
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise ParamError("the body is not JSON", "send Content-Type: application/json")
+        body = await _body(request)
+        try:
+            asked = msgspec.json.decode(body, type=Statement)
+        except msgspec.DecodeError as error:
+            raise ParamError(f"the body is not valid: {error}", _QUERY_PARAMS) from error
+        limits = Limits(max_rows=max(0, min(asked.max_rows, _MOST_QUERY_ROWS)))
+        work = self.queries.query(asked.sql, limits, asked.runs, asked.ranks)
+        try:
+            found = await while_connected(request, work)
+        except QueryLimitError as error:
+            raise QueryLimitError(error.message.partition(", the limit of")[0], _SELECT_LESS) from error
+        content = await in_thread(partial(_content, found, kind, asked.spreadsheet))
+        headers = {} if kind == "json" else {"Content-Disposition": f'attachment; filename="query.{kind}"'}
+        return Response(content, media_type=_MEDIA_TYPES[kind], headers=headers)
+
+    async def static(self, request: Request) -> Response:
+        """A style or script of the pages."""
+        name = request.path_params["name"]
+        if name not in assets():
+            return Response("not found\n", 404, media_type="text/plain")
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        return Response(assets()[name], media_type=kind)
+
+    async def summary(self, request: Request) -> Response:
+        """What the list shows of a run: time of its steps, worst finding, recording."""
+        given = Given(request)
+        (run,) = await self.pinned(given.one("run"))
+        given.end()
+
+        def compute() -> str:
+            with self.opened() as warehouse, _of_versions([run.selector]):
+                part = warehouse.select(run.selector)
+                row = part.report_runs().sections[0].runs[0]
+                limits = recording_limits(part.selected())
+            shown = {name: getattr(row, name) for name in _SUMMARY}
+            return json.dumps({**shown, "recording": verdict(limits)}, ensure_ascii=False)
+
+        text = await self.kept.get(("summary", _key(run)), compute)
+        return Response(text, media_type="application/json")
+
+    async def list_page(self, request: Request) -> Response:
+        """The runs, which the script reads and looks for again."""
+        page = _head("Runs", f"of {self.root}")
+        return _html(_page("served.html", Bar(), page=page, kind="runs"))
+
+    async def report_page(self, request: Request) -> Response:
+        """The report of a version of a run, or on two."""
+        given = Given(request)
+        given_runs = [given.one("run"), *given.many("head")[:1]]
+        given.end()
+        runs = await self.pinned(*given_runs)
+        selectors = [each.selector for each in runs]
+        if selectors != given_runs:
+            return _to("/report", zip(("run", "head"), selectors, strict=False))
+
+        def compute() -> str:
+            with self.opened() as warehouse, _of_versions(selectors):
+                page = warehouse.report(*selectors)
+            return _linked("".join(replace(page, place=self.place).html()), Bar(tuple(selectors)))
+
+        # A comparison has the history, too, which changes without these runs.
+        age = int(time()) // 60 if len(runs) > 1 else 0
+        return _html(await self.kept.get(("report", age, *map(_key, runs)), compute))
+
+    async def show_page(self, request: Request) -> Response:
+        """An analysis of runs: parameters, chart and table."""
+        given = Given(request)
+        contract = self.catalog.get(given.one("analysis"), kind="analysis")
+        given_runs, ranks = given.many("run") or ["@latest"], given.numbers("rank")
+        runs = await self.pinned(*given_runs)
+        selectors = [each.selector for each in runs]
+        if selectors != given_runs:
+            others = [each for each in request.query_params.multi_items() if each[0] != "run"]
+            return _to("/show", [*others, *(("run", each) for each in selectors)])
+        values = dict(request.query_params)
+
+        def compute() -> str:
+            with self.opened() as warehouse, _of_versions(selectors):
+                found = analyzed(warehouse.select(selectors, ranks or None), str(contract.ref), given)
+            page = replace(_shown(found, contract, selectors), place=self.place)
+            fields = [Field(p.name, p.name, values.get(p.name, ""), *_hints(p)) for p in contract.params]
+            fields += [
+                Field("rank", "rank", values.get("rank", ""), "all"),
+                Field("sort", "sort", values.get("sort", ""), "-column"),
+            ]
+            hidden = ("analysis", contract.name), *(("run", each) for each in selectors)
+            return _linked("".join(page.html()), Bar(tuple(selectors), "/show", hidden, tuple(fields)))
+
+        key = ("show", *sorted(request.query_params.multi_items()), *map(_key, runs))
+        return _html(await self.kept.get(key, compute))
+
+    async def history_page(self, request: Request) -> Response:
+        """The history of a metric, with its changes; without results, how to record them."""
+        given = Given(request)
+        metric, by = given.one("metric", "step_time"), given.many("by")
+        given.end()
+        fields = Field("metric", "metric", metric), Field("by", "by", ",".join(by), "label.K")
+        bar = Bar(action="/history", fields=fields)
+
+        def compute() -> str:
+            try:
+                with self.opened() as warehouse:
+                    return _linked(warehouse.history(metric, by=by).html(), bar)
+            except TwError as error:
+                page = _head("History", metric)
+                return _page("served.html", bar, page=page, kind="error", failure=_failure(error))
+
+        async with self.kept.turns:
+            return _html(await in_thread(compute))
+
+    async def analyses_page(self, request: Request) -> Response:
+        """All analyses, for a run."""
+        given = Given(request)
+        run = given.many("run")[:1]
+        given.end()
+        rows = [
+            (
+                each.group,
+                each.name,
+                each.summary,
+                _address("/show", [("analysis", each.name), *(("run", r) for r in run)]),
+            )
+            for each in self.catalog.analyses()
+        ]
+        page = _head("Analyses", f"of {run[0]}" if run else "of the latest run")
+        return _html(_page("served.html", Bar(tuple(run)), page=page, kind="analyses", rows=sorted(rows)))
+
+    async def sql_page(self, request: Request) -> Response:
+        """The editor; the query is in the part of the address that is not sent."""
+        page = _head("SQL", "One SELECT on tables, views and analyses of all runs; read-only")
+        names = [(each.kind, each.name, each.summary) for each in _contracts(self.catalog)]
+        return _html(_page("served.html", Bar(), page=page, kind="sql", names=names))
+
+    async def api_page(self, request: Request) -> Response:
+        """What `/api` answers, with the parameters of each analysis."""
+        rows = [(f"GET /api/{name}", each.params, each.summary) for name, each in ANSWERS.items()]
+        rows.append(("POST /api/query", _QUERY_PARAMS, "The rows of one SELECT."))
+        for each in self.catalog.analyses():
+            params = ", ".join(f"{p.name} ({p.type}, default {p.default})" for p in each.params)
+            rows.append((f"GET /api/show?analysis={each.name}", params, each.summary))
+        page = _head("API", "The JSON objects of --json; curl -H 'Authorization: Bearer TOKEN'")
+        return _html(_page("served.html", Bar(), page=page, kind="api", rows=rows))
+
+
+def _html(text: str | bytes) -> Response:
+    return Response(text, media_type="text/html")
+
+
+def _address(path: str, values: Iterable[tuple[str, str]]) -> str:
+    return f"{path}?{urlencode(list(values))}"
+
+
+def _to(path: str, values: Iterable[tuple[str, str]]) -> Response:
+    return RedirectResponse(_address(path, values), 303)
+
+
+def _hints(param: Param) -> tuple[str, str, tuple[str, ...]]:
+    default = "" if param.default is None else str(param.default)
+    return default, param.doc, tuple(map(str, param.choices))
+
+
+def _shown(found: Result, contract: Contract, runs: Sequence[str]) -> Page:
+    """The page of an analysis: what is to be said about its rows, a chart, and the first rows."""
+    fields, docs = found.columns(), {column.name: column.doc for column in contract.columns}
+    command = f"tw show {contract.name} {' '.join(f'--run {each}' for each in runs)}"
+    rows = [list(row.values()) for row in found.head(_MOST_ROWS).rows()]
+    table = Table(
+        contract.name, "Rows", fields, tuple(docs[each.name] for each in fields), rows, len(found), command
+    )
+    cards: tuple[Card, ...] = ()
+    with suppress(TwError):  # there is nothing to draw
+        spec = chart_spec(shape_of(contract, fields), found.head(_MOST_CHART_ROWS).rows())
+        cards = (Card("Chart", "", (Figure(contract.name, spec),)),)
+    skipped = Counter(each.reason for each in found.skipped)
+    notes = [f"{plural(count, 'rank')} skipped: {cli_text(why)}" for why, count in skipped.items()]
+    section = Section(
+        "rows",
+        plural(len(found), "row"),
+        contract.summary,
+        cards,
+        (table,),
+        statements=(*notes, *map(cli_text, found.notices)),
+    )
+    facts = ("Analysis", str(contract.ref)), ("Runs", ", ".join(runs))
+    answer = Verdict(f"{plural(len(found), 'row')} of {', '.join(runs)}")
+    return Page(contract.name, contract.name, contract.summary, facts, answer, (), (section,), _FOOTER, ())
+
+
+async def _body(request: Request) -> bytes:
+    """The body of a request, which has to be short and arrive soon."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_QUERY_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _MOST_QUERY_BYTES:
+                    raise ParamError("the query has more than 1 MB")
+    except TimeoutError:
+        raise ParamError(f"the body did not arrive within {_QUERY_S:.0f} s") from None
+    return bytes(body)
+
+
+def _content(found: Result, kind: str, spreadsheet: bool) -> str | bytes:
+    """The rows in a format."""
+    if kind == "json":
+        return found.envelope("query")
+    if kind == "csv":
+        return "".join(found.csv(spreadsheet=spreadsheet))
+    with temporary_folder() as folder:
+        return found.write(folder / "rows.parquet").read_bytes()
+
+
+class _Patient(H11Protocol):
+    """Closes a connection whose request does not arrive, or whose answer is not read, for some time."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _look(self, before: object) -> None:
+        unread, is_idle = (
+            self.transport.get_write_buffer_size(),
+            self.cycle is None or self.cycle.response_complete,
+        )
+        if (is_idle or unread) and before == (self.cycle, unread):
+            self.transport.abort()
+        else:
+            self._timer = self.loop.call_later(_PATIENCE_S, self._look, (self.cycle, unread))
+
+
+def serve(
+    root: Location,
+    listening: socket,
+    token: str,
+    hosts: frozenset[str],
+    *,
+    verify: bool = False,
+    place: str = "",
+) -> None:
+    """Answers requests at a socket until the process is interrupted."""
+    server = Server(root, verify, place)
+    guarded = Guard(Starlette(routes=server.routes()), token, hosts)
+    config = uvicorn.Config(
+        guarded,
+        http=_Patient,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    try:
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run([listening])
+    finally:
+        server.queries.close()
