@@ -34,8 +34,6 @@ from tracewarehouse.errors import MissingExtra, TwError, UnknownName, is_interru
 from tracewarehouse.memory_limits import Limits
 
 if TYPE_CHECKING:
-    from socket import socket
-
     from tracewarehouse.cli.output import Output
     from tracewarehouse.duck.engine import Connection
 
@@ -210,63 +208,41 @@ def serve(
         raise click.UsageError(f"{paths[0]} is a run, and PATH a file or folder of traces")
     session.open().store.runs()  # there is a warehouse
     token = secrets.token_urlsafe(32) if token_file is None else security.token_of(token_file)
-    listening = (
-        security.unix_socket(socket_path) if socket_path else security.tcp_socket(host or "127.0.0.1", port)
-    )
+    if socket_path is not None:
+        listening, address = security.unix_socket(socket_path), "http://localhost:8642"
+        session.out.notice(f"listening at {socket_path}; from elsewhere: ssh -L 8642:{socket_path} HOST")
+    else:
+        listening, address = security.tcp_socket(host or "127.0.0.1", port)
+    if is_open:
+        session.out.notice("the connection is not encrypted: over a network, use ssh -L")
     listening.listen(128)
     try:
-        _say_where(session, listening, host, token_file, token, no_browser)
-        serve(
-            session.warehouse,
-            listening,
-            token,
-            security.names_of(host),
-            verify=session.verify,
-            place=session.place,
-        )
+        _open(session, address, token, token_file, not (no_browser or socket_path))
+        names = security.names_of(host)
+        serve(session.warehouse, listening, token, names, verify=session.verify, place=session.place)
     finally:
         if socket_path is not None:
             socket_path.unlink(missing_ok=True)
 
 
-def _say_where(
-    session: Session,
-    listening: socket,
-    host: str | None,
-    token_file: Path | None,
-    token: str,
-    no_browser: bool,
-) -> None:
-    """Prints the address, and opens a browser if there is one on this machine."""
-    where = listening.getsockname()
-    if isinstance(where, str):
-        session.out.notice(f"listening at {where}; after ssh -L 8642:{where} HOST:")
-    name = (
-        "localhost:8642"
-        if isinstance(where, str)
-        else f"{f'[{host}]' if ':' in (host or '') else host or '127.0.0.1'}:{where[1]}"
-    )
-    address = f"http://{name}/?token={token}"
+def _open(session: Session, address: str, token: str, token_file: Path | None, may_open: bool) -> None:
+    """Prints the first address, without a token of a file, and opens it on a machine with a screen."""
     if token_file is not None:
         session.out.notice(f"the token is in {token_file}")
-    session.out.print_text(address if token_file is None else f"http://{name}/?token=TOKEN", [])
+    session.out.print_text(f"{address}/?token={'TOKEN' if token_file else token}", [])
     sys.stdout.flush()
-    if host is not None:
-        session.out.notice("the connection is not encrypted: over a network, use ssh -L")
     has_screen = sys.platform == "darwin" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
-    if no_browser or isinstance(where, str) or not (has_screen and sys.stdout.isatty()):
-        return
-    import webbrowser
+    if may_open and has_screen and sys.stdout.isatty():
+        import webbrowser
 
-    from tracewarehouse.temp_folders import new_folder
+        from tracewarehouse.temp_folders import new_folder
 
-    # The arguments of a browser can be read by others; a file of this user cannot.
-    page = new_folder() / "open.html"
-    page.touch(0o600)
-    page.write_text(
-        f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={address}">', encoding="utf-8"
-    )
-    webbrowser.open(page.as_uri())
+        # Others can read the arguments of a browser, but not a file of this user.
+        page = new_folder() / "open.html"
+        page.touch(0o600)
+        refresh = f'<meta http-equiv="refresh" content="0; url={address}/?token={token}">'
+        page.write_text(f"<!DOCTYPE html>{refresh}", encoding="utf-8")
+        webbrowser.open(page.as_uri())
 
 
 @command("tw help diff", "tw help", name="help")

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tracewarehouse.errors import TwError
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_ANY = ("0.0.0.0", "::")
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
@@ -164,22 +165,21 @@ def unix_socket(path: Path) -> socket.socket:
     return made
 
 
-def tcp_socket(host: str, port: int) -> socket.socket:
-    """A socket at a port of a host; 0 is a free port."""
+def tcp_socket(host: str, port: int) -> tuple[socket.socket, str]:
+    """A socket at a port of a host, 0 is a free one, and its address."""
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, proto)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
+        made.bind(where)
     except OSError as error:
         hint = "--port 0 takes a free one" if port else "check the name"
         raise TwError(f"cannot listen on {host}:{port}: {error.strerror or error}", hint) from error
-    return made
+    name = socket.gethostname() if host in _ANY else f"[{host}]" if ":" in host else host
+    return made, f"http://{name}:{made.getsockname()[1]}"
 
 
 def names_of(host: str | None) -> frozenset[str]:
     """The names that a server at this address has; those of the machine, if it is any address."""
-    if host is None or host in LOOPBACK:
-        return LOOPBACK
-    own = {socket.gethostname(), socket.getfqdn()} if host in ("0.0.0.0", "::") else set()
-    return LOOPBACK | {name.lower() for name in (host, *own)}
+    own = {socket.gethostname(), socket.getfqdn()} if host in _ANY else set()
+    return LOOPBACK | {name.lower() for name in (host or "localhost", *own)}

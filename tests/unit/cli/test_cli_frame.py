@@ -60,6 +60,7 @@ HIDDEN = {
     "simulate": ("--warehouse",),
     "shell": ("--json", "--output"),
     "mcp": ("--json", "--output"),
+    "serve": ("--json", "--output"),
 }
 
 
