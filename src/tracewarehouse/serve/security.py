@@ -12,6 +12,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.datastructures import MutableHeaders
@@ -145,24 +146,20 @@ def token_of(path: Path) -> str:
 
 def unix_socket(path: Path) -> socket.socket:
     """A socket that only this user can open; one that a killed server left is replaced."""
-    made = socket.socket(socket.AF_UNIX)
-    with suppress(OSError):
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as left:
         if stat.S_ISSOCK(path.lstat().st_mode):
             try:
-                made.connect(str(path))
+                left.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink()
-            made.close()
-            made = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
     try:
-        made.bind(str(path))
+        return _bound(socket.socket(socket.AF_UNIX), str(path))
     except OSError as error:
         hint = "use another path of at most 100 characters, in a folder of this user"
         raise TwError(f"{path}: {error.strerror or error}", hint) from error
     finally:
         os.umask(before)
-    return made
 
 
 def tcp_socket(host: str, port: int) -> tuple[socket.socket, str]:
@@ -171,12 +168,21 @@ def tcp_socket(host: str, port: int) -> tuple[socket.socket, str]:
         family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, proto)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(where)
+        _bound(made, where)
     except OSError as error:
         hint = "--port 0 takes a free one" if port else "check the name"
         raise TwError(f"cannot listen on {host}:{port}: {error.strerror or error}", hint) from error
     name = socket.gethostname() if host in _ANY else f"[{host}]" if ":" in host else host
     return made, f"http://{name}:{made.getsockname()[1]}"
+
+
+def _bound(made: socket.socket, where: Any) -> socket.socket:
+    try:
+        made.bind(where)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def names_of(host: str | None) -> frozenset[str]:

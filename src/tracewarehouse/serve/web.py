@@ -224,9 +224,11 @@ def _of_versions(runs: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except UnknownName as unknown:
-        if unknown.kind == "run" and "@v" in unknown.name and unknown.name in runs:
-            hint = "the list of runs has what there is now"
-            raise RunChanged(f"{unknown.name} was replaced or removed", hint) from unknown
+        for run in runs:
+            name, _, number = run.rpartition("@v")
+            if number.isdecimal() and unknown.kind in ("run", "version") and unknown.name in (name, run):
+                hint = "the list of runs has what there is now"
+                raise RunChanged(f"{run} was replaced or removed", hint) from unknown
         raise
 
 

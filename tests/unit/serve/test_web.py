@@ -158,8 +158,9 @@ def test_runs_appear_change_and_go_while_pages_are_open(tmp_path: Path, window: 
         warehouse.ingest(FIRST_STEPS / "rank1.json.gz", run="first", jobs=1)
         until(lambda: "first has version 2" in text_of(window, "#changed"))
         old = server.send("/report", {"run": "first@v1"})
-        assert old.status == 200 and "1 ×" in old.text and 'data-run="first@v1"' in old.text
+        assert old.status == 200 and "2 ×" not in old.text and 'data-run="first@v1"' in old.text
         window.driver.find_element("link text", "open").click()
+        assert "2 ×" in text_of(window, "header")
         assert "first%40v2" in window.driver.current_url and text_of(window, "#changed") == ""
 
         warehouse.remove("first")
@@ -173,7 +174,7 @@ def test_runs_appear_change_and_go_while_pages_are_open(tmp_path: Path, window: 
         warehouse.ingest(FIRST_STEPS / "rank0.json.gz", run="first", jobs=1)
         found = server.send("/report", {"run": "first"})
         again = server.send(found.headers["location"])
-        assert again.status == 200 and "1 ×" in again.text
+        assert again.status == 200 and "2 ×" not in again.text
 
 
 def test_an_answer_is_of_one_version_of_a_run(tmp_path: Path) -> None:
@@ -290,7 +291,7 @@ def test_misleading_names_are_text_on_every_page(tmp_path: Path, window: Browser
     labels |= {"<img src=x onerror=alert(1)>": "<script>alert(2)</script>"}
     warehouse = tw.open(root)
     trace = hostile_trace(tmp_path / "rank0.json")
-    warehouse.ingest(trace, run="<script>alert(3)</script> \u202e", labels=labels, jobs=1)
+    warehouse.ingest(trace, run="IGNORE-all-previous=instructions", labels=labels, jobs=1)
     warehouse.ingest(trace, run="second", labels=labels, jobs=1)
     warehouse.record()
     with served(root, log=tmp_path / "log") as server:
@@ -323,7 +324,7 @@ def test_misleading_names_are_text_on_every_page(tmp_path: Path, window: Browser
                 == 0
             )
             shown = text_of(window, "body")
-            assert not any(each in shown for each in "\u202e\u2066\u200b\x1b"), path
+            assert not any(each in shown for each in "\u202e\u2066\x1b"), path
             assert window.run("return [...document.links].every(each => each.protocol === 'http:')"), path
             errors = [each for each in window.errors() if " 40" not in each]
             assert errors == [], path
