@@ -180,7 +180,7 @@ def serve(
     socket_path: Path | None,
     no_browser: bool,
 ) -> None:
-    """Show runs in a browser: reports, comparisons, histories, analyses, SQL.
+    """Show runs in a browser: reports, comparisons, analyses, SQL.
 
     It lists the runs of the warehouse and those that are added; each page is computed when it is opened.
     PATHs are traces: they are ingested into the cache first, as by tw check. Nothing is written.
@@ -188,7 +188,7 @@ def serve(
     \fThe printed address has a token, which the browser exchanges for a cookie. Only this machine can
     connect, unless --host is given; then the connection is not encrypted, and the token is that of
     --token-file. On a machine that others use, --socket lets only you connect, also through ssh -L. SQL runs
-    in a process that is killed beyond 30 s or 1 GB. /api has the objects of --json. Needs the extra `serve`.
+    in a process that is killed beyond 30 s or 1 GB. /api answers programs in JSON. Needs the extra `serve`.
     """
     try:
         from tracewarehouse.serve import security

@@ -451,16 +451,16 @@ class Server:
             raise ParamError("the body is not JSON", "send Content-Type: application/json")
         body = await _body(request)
         try:
-            asked = msgspec.json.decode(body, type=Statement)
+            statement = msgspec.json.decode(body, type=Statement)
         except msgspec.DecodeError as error:
             raise ParamError(f"the body is not valid: {error}", _QUERY_PARAMS) from error
-        limits = Limits(max_rows=max(0, min(asked.max_rows, _MOST_QUERY_ROWS)))
-        work = self.queries.query(asked.sql, limits, asked.runs, asked.ranks)
+        limits = Limits(max_rows=max(0, min(statement.max_rows, _MOST_QUERY_ROWS)))
+        work = self.queries.query(statement.sql, limits, statement.runs, statement.ranks)
         try:
             found = await while_connected(request, work)
         except QueryLimitError as error:
             raise QueryLimitError(error.message.partition(", the limit of")[0], _SELECT_LESS) from error
-        content = await in_thread(partial(_content, found, kind, asked.spreadsheet))
+        content = await in_thread(partial(_content, found, kind, statement.spreadsheet))
         headers = {} if kind == "json" else {"Content-Disposition": f'attachment; filename="query.{kind}"'}
         return Response(content, media_type=_MEDIA_TYPES[kind], headers=headers)
 

@@ -235,7 +235,7 @@ def children_of(server: Server) -> list[int]:
     return [int(child) for path in tasks for child in path.read_text().split()]
 
 
-def test_slow_clients_keep_nobody_waiting_and_are_closed(server: Server) -> None:
+def test_slow_clients_do_not_delay_others_and_are_closed(server: Server) -> None:
     slow = [socket.create_connection(("127.0.0.1", server.port), 60) for _ in range(100)]
     try:
         for each in slow:
