@@ -191,7 +191,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work, which is cancelled when the client goes."""
+    """The result of the work, which is canceled when the client goes."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
