@@ -192,7 +192,8 @@ def serve(
     """
     try:
         from tracewarehouse.serve import security
-        from tracewarehouse.serve.web import serve
+        from tracewarehouse.serve.web import Server
+        from tracewarehouse.serve.web import serve as answer_requests
     except ModuleNotFoundError as error:
         raise MissingExtra(
             "tw serve needs starlette and uvicorn", "pip install 'tracewarehouse[serve]'"
@@ -218,8 +219,8 @@ def serve(
     listening.listen(128)
     try:
         _open(session, address, token, token_file, not (no_browser or socket_path))
-        names = security.names_of(host)
-        serve(session.warehouse, listening, token, names, verify=session.verify, place=session.place)
+        server = Server(session.warehouse, session.verify, session.place)
+        answer_requests(server, listening, token, security.names_of(host))
     finally:
         if socket_path is not None:
             socket_path.unlink(missing_ok=True)

@@ -12,7 +12,6 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.datastructures import MutableHeaders
@@ -152,37 +151,28 @@ def unix_socket(path: Path) -> socket.socket:
                 left.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink()
-    before = os.umask(0o177)
+    before, made = os.umask(0o177), socket.socket(socket.AF_UNIX)
     try:
-        return _bound(socket.socket(socket.AF_UNIX), str(path))
+        made.bind(str(path))
     except OSError as error:
+        made.close()
         hint = "use another path of at most 100 characters, in a folder of this user"
         raise TwError(f"{path}: {error.strerror or error}", hint) from error
     finally:
         os.umask(before)
+    return made
 
 
 def tcp_socket(host: str, port: int) -> tuple[socket.socket, str]:
     """A socket at a port of a host, 0 is a free one, and its address."""
     try:
-        family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, proto)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bound(made, where)
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.create_server(where, family=family)
     except OSError as error:
         hint = "--port 0 takes a free one" if port else "check the name"
         raise TwError(f"cannot listen on {host}:{port}: {error.strerror or error}", hint) from error
     name = socket.gethostname() if host in _ANY else f"[{host}]" if ":" in host else host
     return made, f"http://{name}:{made.getsockname()[1]}"
-
-
-def _bound(made: socket.socket, where: Any) -> socket.socket:
-    try:
-        made.bind(where)
-    except OSError:
-        made.close()
-        raise
-    return made
 
 
 def names_of(host: str | None) -> frozenset[str]:

@@ -12,13 +12,14 @@ import logging
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial, wraps
 from hashlib import sha256
-from pathlib import Path
 from socket import socket
 from threading import Thread
 from time import time
+from traceback import extract_tb
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -33,7 +34,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract, Param
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import ParamError, StoreUnavailable, TwError, UnknownName
 from tracewarehouse.hints import cli_text
@@ -63,6 +64,7 @@ _MOST_QUERY_ROWS, _MOST_QUERY_BYTES, _QUERY_S = 100_000, 1_000_000, 10.0  # byte
 _MOST_ROWS, _MOST_CHART_ROWS = 500, 5_000  # of an analysis on a page
 _PATIENCE_S = 10.0
 _OF_GUARD = ("token", "retry")
+_OF_ROWS = (("rank", "all"), ("sort", "-column"))
 _SUMMARY = ("time", "time_ns", "time_of", "steps", "severity", "finding")
 _MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 _SELECT_LESS = "select less: aggregate, or fewer runs or ranks"
@@ -120,18 +122,17 @@ class Statement(Struct, forbid_unknown_fields=True):
     spreadsheet: bool = False
 
 
-class Field(Struct, frozen=True):
+class Field(NamedTuple):
     """A field of the form above a page; with `choices` one of these."""
 
     name: str
-    label: str
-    value: str = ""
+    value: str
     placeholder: str = ""
     title: str = ""
     choices: tuple[str, ...] = ()
 
 
-class Bar(Struct, frozen=True):
+class Bar(NamedTuple):
     """What is above a page: the runs that it shows, as `RUN@vN`, and the form that changes it."""
 
     runs: tuple[str, ...] = ()
@@ -171,23 +172,17 @@ class Kept:
 
 async def in_thread(work: Callable[[], T]) -> T:
     """What the function returns; its thread does not keep the process from ending."""
-    loop = asyncio.get_running_loop()
-    coming: asyncio.Future[T] = loop.create_future()
-
-    def settle(set_: Callable[[Any], None], value: object) -> None:
-        if not coming.done():
-            set_(value)
+    done: Future[T] = Future()
 
     def run() -> None:
-        try:
-            done: tuple[Callable[[Any], None], object] = coming.set_result, work()
-        except BaseException as error:
-            done = coming.set_exception, error
-        with suppress(RuntimeError):  # the server ended
-            loop.call_soon_threadsafe(settle, *done)
+        with suppress(InvalidStateError):  # nothing waits for it anymore
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
 
     Thread(target=run, daemon=True).start()
-    return await coming
+    return await asyncio.wrap_future(done)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -198,15 +193,11 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
             pass
 
     task, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    leaving.add_done_callback(lambda _: task.cancel())
     try:
-        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise TwError("the client went")
-        return task.result()
+        return await task
     finally:
-        for each in (task, leaving):
-            each.cancel()
-        await asyncio.gather(task, leaving, return_exceptions=True)
+        leaving.cancel()
 
 
 def part_of(warehouse: Warehouse, given: Given) -> Warehouse:
@@ -240,23 +231,6 @@ def analyzed(warehouse: Warehouse, name: str, given: Given) -> Result:
     return found.sort(*sort) if sort else found
 
 
-def _first(command: str, found: Result, limit: Sequence[int]) -> str:
-    return (found.head(limit[0]) if limit else found).envelope(command)
-
-
-def _runs(warehouse: Warehouse, given: Given) -> str:
-    return _first("runs", warehouse.runs(), given.numbers("limit"))
-
-
-def _check(warehouse: Warehouse, given: Given) -> str:
-    return _first("check", part_of(warehouse, given).check(), given.numbers("limit"))
-
-
-def _show(warehouse: Warehouse, given: Given) -> str:
-    part, name, limit = part_of(warehouse, given), given.one("analysis"), given.numbers("limit")
-    return _first("show", analyzed(part, name, given), limit)
-
-
 def _diff(warehouse: Warehouse, given: Given) -> str:
     sides = given.one("base"), given.one("head")
     with _of_versions(sides):
@@ -264,19 +238,9 @@ def _diff(warehouse: Warehouse, given: Given) -> str:
     return enveloped("diff", json.dumps([change_row(change)], ensure_ascii=False, default=str))
 
 
-def _history(warehouse: Warehouse, given: Given) -> str:
+def _history(warehouse: Warehouse, given: Given) -> Result:
     metric, runs = given.one("metric", "step_time"), given.many("run") or None
-    found = warehouse.history(metric, runs, by=given.many("by"))
-    return _first("history", found.result, given.numbers("limit"))
-
-
-def _whatif(warehouse: Warehouse, given: Given) -> str:
-    found = part_of(warehouse, given).whatif("@latest", given.many("scale"))
-    return _first("whatif", found, given.numbers("limit"))
-
-
-def _list(warehouse: Warehouse, given: Given) -> str:
-    return contract_list(_contracts(warehouse.catalog)).envelope("list")
+    return warehouse.history(metric, runs, by=given.many("by")).result
 
 
 def _describe(warehouse: Warehouse, given: Given) -> str:
@@ -291,21 +255,31 @@ def _contracts(catalog: Catalog) -> list[Contract]:
 
 
 class Answer(NamedTuple):
-    """An answer of `/api`, with its parameters and what it is."""
+    """An answer of `/api`, with its parameters beside `limit`, and what it is."""
 
-    text: Callable[[Warehouse, Given], str]
+    found: Callable[[Warehouse, Given], Result | str]
     params: str
     summary: str
 
 
 ANSWERS: Mapping[str, Answer] = {
-    "runs": Answer(_runs, "limit", "The runs, oldest first."),
-    "check": Answer(_check, "run, rank, limit", "Findings, most severe first."),
-    "show": Answer(_show, "analysis, run, rank, sort, limit, those of the analysis", "An analysis."),
+    "runs": Answer(lambda warehouse, _: warehouse.runs(), "", "The runs, oldest first."),
+    "check": Answer(lambda *call: part_of(*call).check(), "run, rank", "Findings, most severe first."),
+    "show": Answer(
+        lambda warehouse, given: analyzed(part_of(warehouse, given), given.one("analysis"), given),
+        "analysis, run, rank, sort, those of the analysis",
+        "The rows of an analysis.",
+    ),
     "diff": Answer(_diff, "base, head", "Two runs compared."),
-    "history": Answer(_history, "metric, run, by, limit", "A metric over recorded runs."),
-    "whatif": Answer(_whatif, "run, rank, scale, limit", "The step time after fixes."),
-    "list": Answer(_list, "", "Analyses, views and tables."),
+    "history": Answer(_history, "metric, run, by", "A metric over recorded runs."),
+    "whatif": Answer(
+        lambda warehouse, given: part_of(warehouse, given).whatif("@latest", given.many("scale")),
+        "run, rank, scale",
+        "The step time after fixes.",
+    ),
+    "list": Answer(
+        lambda warehouse, _: contract_list(_contracts(warehouse.catalog)), "", "Analyses, views and tables."
+    ),
     "describe": Answer(_describe, "name", "The contract of an analysis, view or table."),
 }
 _QUERY_PARAMS = "JSON: sql, runs, ranks, max_rows; format=csv or format=parquet in the address"
@@ -337,20 +311,13 @@ class Failure(NamedTuple):
 def _failure(error: Exception) -> Failure:
     """Status, class, message and hint of an error; what is not expected is printed for the owner."""
     if not isinstance(error, TwError | StoreUnavailable):
-        sys.stderr.write(f"tw: unexpected {type(error).__name__} in {_place_of(error)}\n")
+        place = extract_tb(error.__traceback__)[-1]  # no values, which may be secret
+        sys.stderr.write(f"tw: unexpected {type(error).__name__} at {place.filename}:{place.lineno}\n")
         return Failure(500, type(error).__name__, "unexpected error", "tw serve prints where it was")
     kinds = {StoreUnavailable: 503, RunChanged: 409, UnknownName: 404}
     status = next((kinds[each] for each in kinds if isinstance(error, each)), 400)
     hint = error.hint and cli_text(error.hint)
     return Failure(status, type(error).__name__, cli_text(error.message), hint)
-
-
-def _place_of(error: Exception) -> str:
-    """The line that raised it: no values, which may be secret."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    return "" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
 
 
 def _error_json(failure: Failure) -> Response:
@@ -359,9 +326,8 @@ def _error_json(failure: Failure) -> Response:
 
 
 def _error_page(failure: Failure) -> Response:
-    text = _page(
-        "served.html", Bar(), page=_head("Not shown", failure.message), kind="error", failure=failure
-    )
+    page = _head("Not shown", failure.message)
+    text = _page("served.html", Bar(), page=page, kind="error", failure=failure)
     return Response(text, failure.status, media_type="text/html")
 
 
@@ -428,10 +394,13 @@ class Server:
         given = Given(request)
 
         def compute() -> str:
+            limit = given.numbers("limit")
             with self.opened() as warehouse:
-                text = ANSWERS[name].text(warehouse, given)
+                found = ANSWERS[name].found(warehouse, given)
             given.end()
-            return text
+            if isinstance(found, str):
+                return found
+            return (found.head(limit[0]) if limit else found).envelope(name)
 
         async with nullcontext() if name == "runs" else self.kept.turns:
             text = (await in_thread(compute)).encode()
@@ -529,11 +498,17 @@ class Server:
             with self.opened() as warehouse, _of_versions(selectors):
                 found = analyzed(warehouse.select(selectors, ranks or None), str(contract.ref), given)
             page = replace(_shown(found, contract, selectors), place=self.place)
-            fields = [Field(p.name, p.name, values.get(p.name, ""), *_hints(p)) for p in contract.params]
-            fields += [
-                Field("rank", "rank", values.get("rank", ""), "all"),
-                Field("sort", "sort", values.get("sort", ""), "-column"),
+            fields = [
+                Field(
+                    each.name,
+                    values.get(each.name, ""),
+                    str("" if each.default is None else each.default),
+                    each.doc,
+                    tuple(map(str, each.choices)),
+                )
+                for each in contract.params
             ]
+            fields += [Field(name, values.get(name, ""), hint) for name, hint in _OF_ROWS]
             hidden = ("analysis", contract.name), *(("run", each) for each in selectors)
             return _linked("".join(page.html()), Bar(tuple(selectors), "/show", hidden, tuple(fields)))
 
@@ -543,9 +518,10 @@ class Server:
     async def history_page(self, request: Request) -> Response:
         """The history of a metric, with its changes; without results, how to record them."""
         given = Given(request)
-        metric, by = given.one("metric", "step_time"), given.many("by")
+        metric = given.one("metric", "step_time")
+        by = [label for each in given.many("by") for label in each.split(",")]
         given.end()
-        fields = Field("metric", "metric", metric), Field("by", "by", ",".join(by), "label.K")
+        fields = Field("metric", metric), Field("by", ",".join(by), "label.K")
         bar = Bar(action="/history", fields=fields)
 
         def compute() -> str:
@@ -564,17 +540,9 @@ class Server:
         given = Given(request)
         run = given.many("run")[:1]
         given.end()
-        rows = [
-            (
-                each.group,
-                each.name,
-                each.summary,
-                _address("/show", [("analysis", each.name), *(("run", r) for r in run)]),
-            )
-            for each in self.catalog.analyses()
-        ]
+        rows = sorted((each.group or "", each.name, each.summary) for each in self.catalog.analyses())
         page = _head("Analyses", f"of {run[0]}" if run else "of the latest run")
-        return _html(_page("served.html", Bar(tuple(run)), page=page, kind="analyses", rows=sorted(rows)))
+        return _html(_page("served.html", Bar(tuple(run)), page=page, kind="analyses", rows=rows, run=run))
 
     async def sql_page(self, request: Request) -> Response:
         """The editor; the query is in the part of the address that is not sent."""
@@ -597,17 +565,8 @@ def _html(text: str | bytes) -> Response:
     return Response(text, media_type="text/html")
 
 
-def _address(path: str, values: Iterable[tuple[str, str]]) -> str:
-    return f"{path}?{urlencode(list(values))}"
-
-
 def _to(path: str, values: Iterable[tuple[str, str]]) -> Response:
-    return RedirectResponse(_address(path, values), 303)
-
-
-def _hints(param: Param) -> tuple[str, str, tuple[str, ...]]:
-    default = "" if param.default is None else str(param.default)
-    return default, param.doc, tuple(map(str, param.choices))
+    return RedirectResponse(f"{path}?{urlencode(list(values))}", 303)
 
 
 def _shown(found: Result, contract: Contract, runs: Sequence[str]) -> Page:
@@ -615,26 +574,20 @@ def _shown(found: Result, contract: Contract, runs: Sequence[str]) -> Page:
     fields, docs = found.columns(), {column.name: column.doc for column in contract.columns}
     command = f"tw show {contract.name} {' '.join(f'--run {each}' for each in runs)}"
     rows = [list(row.values()) for row in found.head(_MOST_ROWS).rows()]
-    table = Table(
-        contract.name, "Rows", fields, tuple(docs[each.name] for each in fields), rows, len(found), command
-    )
+    docs_of = tuple(docs[each.name] for each in fields)
+    table = Table(contract.name, "Rows", fields, docs_of, rows, len(found), command)
     cards: tuple[Card, ...] = ()
     with suppress(TwError):  # there is nothing to draw
         spec = chart_spec(shape_of(contract, fields), found.head(_MOST_CHART_ROWS).rows())
         cards = (Card("Chart", "", (Figure(contract.name, spec),)),)
     skipped = Counter(each.reason for each in found.skipped)
     notes = [f"{plural(count, 'rank')} skipped: {cli_text(why)}" for why, count in skipped.items()]
-    section = Section(
-        "rows",
-        plural(len(found), "row"),
-        contract.summary,
-        cards,
-        (table,),
-        statements=(*notes, *map(cli_text, found.notices)),
-    )
+    notes += map(cli_text, found.notices)
+    title, summary = plural(len(found), "row"), contract.summary
+    section = Section("rows", title, summary, cards, (table,), statements=tuple(notes))
     facts = ("Analysis", str(contract.ref)), ("Runs", ", ".join(runs))
-    answer = Verdict(f"{plural(len(found), 'row')} of {', '.join(runs)}")
-    return Page(contract.name, contract.name, contract.summary, facts, answer, (), (section,), _FOOTER, ())
+    answer = Verdict(f"{title} of {', '.join(runs)}")
+    return Page(contract.name, contract.name, summary, facts, answer, (), (section,), _FOOTER, ())
 
 
 async def _body(request: Request) -> bytes:
@@ -676,27 +629,16 @@ class _Patient(H11Protocol):
         super().connection_lost(exc)
 
     def _look(self, before: object) -> None:
-        unread, is_idle = (
-            self.transport.get_write_buffer_size(),
-            self.cycle is None or self.cycle.response_complete,
-        )
+        unread = self.transport.get_write_buffer_size()
+        is_idle = self.cycle is None or self.cycle.response_complete
         if (is_idle or unread) and before == (self.cycle, unread):
             self.transport.abort()
         else:
             self._timer = self.loop.call_later(_PATIENCE_S, self._look, (self.cycle, unread))
 
 
-def serve(
-    root: Location,
-    listening: socket,
-    token: str,
-    hosts: frozenset[str],
-    *,
-    verify: bool = False,
-    place: str = "",
-) -> None:
+def serve(server: Server, listening: socket, token: str, hosts: frozenset[str]) -> None:
     """Answers requests at a socket until the process is interrupted."""
-    server = Server(root, verify, place)
     guarded = Guard(Starlette(routes=server.routes()), token, hosts)
     config = uvicorn.Config(
         guarded,
