@@ -10,9 +10,10 @@ import socket
 import stat
 from collections import deque
 from contextlib import suppress
+from html import escape
 from pathlib import Path
 from time import monotonic
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -121,8 +122,8 @@ def _unknown(request: Request, is_foreign: bool) -> Response:
     text = "Open the address that tw serve printed, or send its token: Authorization: Bearer TOKEN."
     if not is_foreign or _RETRY in parse_qs(request.url.query, keep_blank_values=True):
         return _refused(401, text)
-    again = request.url.include_query_params(**{_RETRY: ""})
-    path = f"/{again.path.lstrip('/')}?{again.query}".replace("&", "&amp;").replace('"', "%22")
+    query = request.url.include_query_params(**{_RETRY: ""}).query
+    path = escape(f"/{quote(request.url.path.lstrip('/'))}?{query}")
     page = f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={path}"><p>{text}</p>'
     return Response(page, 401, media_type="text/html")
 

@@ -132,6 +132,24 @@ def test_requests_of_other_pages_are_refused(server: Server) -> None:
     assert server.send("/api/query", {"sql": "SELECT 1"}).status == 405, "SQL by POST only"
 
 
+def test_a_visit_from_another_page_stays_on_this_server(server: Server) -> None:
+    """Without its cookie, which is not sent then, the page visits itself once; it never leads elsewhere."""
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    for path in (
+        "//evil.example/",
+        "/%5Cevil.example",
+        "/%5C%5Cevil.example",
+        "/%22%3E%3Cscript%3E",
+        "/sql?a=%22%3E&b=<",
+    ):
+        answer = server.send(path, token=False, headers=headers)
+        target = answer.text.partition("url=")[2].partition('"')[0]
+        assert answer.status == 401 and target.startswith("/") and target.endswith("retry="), path
+        assert not target.startswith(("//", "/\\")) and "<" not in target, path
+        again = server.send(target.replace("&amp;", "&"), token=False, headers=headers)
+        assert again.status == 401 and "refresh" not in again.text
+
+
 def test_guessing_the_token_is_slow(root: Path) -> None:
     with served(root, log=root.parent / "guess") as server:
         cookie = server.cookie()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import subprocess
@@ -242,6 +243,27 @@ def test_answers_are_the_json_objects_of_the_commands(server: Server, root: Path
     assert diff["result"][0]["verdict"] == same["result"][0]["verdict"] and diff.keys() == same.keys()
     limited = server.send("/api/show", {"analysis": "kernel_summary", "limit": 2, "sort": "-sum_ns"}).json
     assert len(limited["result"]) == 2 and limited["result"][0]["sum_ns"] >= limited["result"][1]["sum_ns"]
+
+
+def test_nothing_is_written(server: Server, root: Path) -> None:
+    def stored() -> dict[str, str]:
+        files = (path for path in root.rglob("*") if path.is_file())
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+    before = stored()
+    for path in (
+        *(
+            "/",
+            "/report?run=fast@v1",
+            "/show?analysis=stragglers&run=slow@v1",
+            "/history",
+            "/summary?run=fast",
+        ),
+        *("/api/runs", "/api/check", "/api/whatif?run=slow", "/api/history", "/api/diff?base=fast&head=slow"),
+    ):
+        assert server.send(path).status == 200, path
+    assert server.query("FROM runs").status == 200
+    assert stored() == before
 
 
 def test_errors_have_a_class_a_hint_and_a_status(server: Server) -> None:
