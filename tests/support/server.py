@@ -103,7 +103,7 @@ class Server:
 
 
 @contextmanager
-def served(warehouse: Path | None, *options: str | Path, log: Path) -> Iterator[Server]:
+def served(warehouse: Path | str | None, *options: str | Path, log: Path) -> Iterator[Server]:
     """A server on a free port; it is ended, and must not have printed an error."""
     place = [] if warehouse is None else ["-w", str(warehouse)]
     command = [*TW, "serve", *place, "--port", "0", "--no-browser", *map(str, options)]

@@ -22,6 +22,7 @@ from cli_runner import environment
 from cli_runner import tw as command
 from conftest import ROOT
 from hostile_names import NAMES, hostile_trace
+from object_store import BUCKET, s3_server
 from server import Server, served
 from tracewarehouse.present.pages import assets, with_links
 
@@ -359,6 +360,18 @@ def test_traces_are_ingested_into_the_cache_first(tmp_path: Path, monkeypatch: p
         assert row["ranks_present"] == 1
         page = server.send(server.send("/report", {"run": row["run_id"]}).headers["location"])
         assert page.status == 200 and " -w " in page.text, "commands name the cache"
+
+
+def test_a_warehouse_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server() as store:
+        for name, value in {**store.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
+            monkeypatch.setenv(name, value)
+        url = f"s3://{BUCKET}/served"
+        tw.open(url).ingest(FIRST_STEPS / "rank0.json.gz", run="first", jobs=1)
+        with served(url, log=tmp_path / "log") as server:
+            assert [row["run_id"] for row in server.send("/api/runs").json["result"]] == ["first"]
+            assert server.send("/report?run=first@v1").status == 200
+            assert server.query("SELECT DISTINCT run_id FROM kernels").json["result"] == [{"run_id": "first"}]
 
 
 def test_only_files_of_the_package_become_links() -> None:
