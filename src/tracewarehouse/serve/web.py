@@ -460,8 +460,7 @@ class Server:
 
     async def list_page(self, request: Request) -> Response:
         """The runs, which the script reads and looks for again."""
-        page = _head("Runs", f"of {self.root}")
-        return _html(_page("served.html", Bar(), page=page, kind="runs"))
+        return await self.own_page("runs", _head("Runs", f"of {self.root}"))
 
     async def report_page(self, request: Request) -> Response:
         """The report of a version of a run, or on two."""
@@ -542,13 +541,13 @@ class Server:
         given.end()
         rows = sorted((each.group or "", each.name, each.summary) for each in self.catalog.analyses())
         page = _head("Analyses", f"of {run[0]}" if run else "of the latest run")
-        return _html(_page("served.html", Bar(tuple(run)), page=page, kind="analyses", rows=rows, run=run))
+        return await self.own_page("analyses", page, tuple(run), rows=rows, run=run)
 
     async def sql_page(self, request: Request) -> Response:
         """The editor; the query is in the part of the address that is not sent."""
         page = _head("SQL", "One SELECT on tables, views and analyses of all runs; read-only")
         names = [(each.kind, each.name, each.summary) for each in _contracts(self.catalog)]
-        return _html(_page("served.html", Bar(), page=page, kind="sql", names=names))
+        return await self.own_page("sql", page, names=names)
 
     async def api_page(self, request: Request) -> Response:
         """What `/api` answers, with the parameters of each analysis."""
@@ -558,7 +557,14 @@ class Server:
             params = ", ".join(f"{p.name} ({p.type}, default {p.default})" for p in each.params)
             rows.append((f"GET /api/show?analysis={each.name}", params, each.summary))
         page = _head("API", "The JSON objects of --json; curl -H 'Authorization: Bearer TOKEN'")
-        return _html(_page("served.html", Bar(), page=page, kind="api", rows=rows))
+        return await self.own_page("api", page, rows=rows)
+
+    async def own_page(
+        self, kind: str, page: Mapping[str, object], runs: tuple[str, ...] = (), **more: object
+    ) -> Response:
+        """A page that no file has, which is the same as long as the server runs."""
+        compute = partial(_page, "served.html", Bar(runs), page=page, kind=kind, **more)
+        return _html(await self.kept.get((kind, *runs), compute))
 
 
 def _html(text: str | bytes) -> Response:
