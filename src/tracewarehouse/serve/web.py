@@ -42,9 +42,19 @@ from tracewarehouse.location import Location
 from tracewarehouse.memory_limits import Limits
 from tracewarehouse.present.answers import change_row
 from tracewarehouse.present.pages import assets, render_page, with_links
-from tracewarehouse.present.plot.chart_for_result import chart_spec, shape_of
-from tracewarehouse.present.render.text import plural
-from tracewarehouse.present.report.document import Card, Figure, Page, Section, Table, Verdict
+from tracewarehouse.present.plot.charts import Bar as ChartBar
+from tracewarehouse.present.plot.charts import Segment, bar_chart, stacked_bars
+from tracewarehouse.present.plot.theme import color_key
+from tracewarehouse.present.render.text import plural, show
+from tracewarehouse.present.report.document import (
+    Card,
+    Figure,
+    Page,
+    Section,
+    Table,
+    Verdict,
+    distinct_labels,
+)
 from tracewarehouse.result import Result, contract_list, enveloped
 from tracewarehouse.runs.recording import verdict
 from tracewarehouse.runs.rows import recording_limits
@@ -62,6 +72,8 @@ _KEPT_BYTES = 64 << 20
 _MOST_COMPUTED = 2  # pages at a time
 _MOST_QUERY_ROWS, _MOST_QUERY_BYTES, _QUERY_S = 100_000, 1_000_000, 10.0  # bytes and seconds of the body
 _MOST_ROWS, _MOST_CHART_ROWS = 500, 5_000  # of an analysis on a page
+_MOST_BARS = 20
+_BREAKDOWN = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "other_ns", "idle_ns")
 _PATIENCE_S = 10.0
 _OF_GUARD = ("token", "retry")
 _OF_ROWS = (("rank", "all"), ("sort", "-column"))
@@ -582,10 +594,8 @@ def _shown(found: Result, contract: Contract, runs: Sequence[str]) -> Page:
     rows = [list(row.values()) for row in found.head(_MOST_ROWS).rows()]
     docs_of = tuple(docs[each.name] for each in fields)
     table = Table(contract.name, "Rows", fields, docs_of, rows, len(found), command)
-    cards: tuple[Card, ...] = ()
-    with suppress(TwError):  # there is nothing to draw
-        spec = chart_spec(shape_of(contract, fields), found.head(_MOST_CHART_ROWS).rows())
-        cards = (Card("Chart", "", (Figure(contract.name, spec),)),)
+    figures = tuple(_figures(contract, found.head(_MOST_CHART_ROWS).rows()))
+    cards = (Card("Chart", "", figures),) if figures else ()
     skipped = Counter(each.reason for each in found.skipped)
     notes = [f"{plural(count, 'rank')} skipped: {cli_text(why)}" for why, count in skipped.items()]
     notes += map(cli_text, found.notices)
@@ -594,6 +604,44 @@ def _shown(found: Result, contract: Contract, runs: Sequence[str]) -> Page:
     facts = ("Analysis", str(contract.ref)), ("Runs", ", ".join(runs))
     answer = Verdict(f"{title} of {', '.join(runs)}")
     return Page(contract.name, contract.name, summary, facts, answer, (), (section,), _FOOTER, ())
+
+
+def _figures(contract: Contract, rows: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
+    """The parts of a breakdown, else the largest values of the column that sorts the rows."""
+    measures = [each for each in contract.columns if each.unit not in (None, "id", "ts", "depth")]
+    by_size = [each for key in contract.order for each in measures if key == f"-{each.name}"]
+    for column in [*by_size, *measures][:1]:
+        known = [row for row in rows if row[column.name] is not None]
+        largest = sorted(known, key=lambda row: -abs(row[column.name]))[:_MOST_BARS]
+        keys = [key for key in contract.grain if len({str(row[key]) for row in largest}) > 1]
+        words = (
+            [str(row[key]) if isinstance(row[key], str) else f"{key} {row[key]}" for key in keys]
+            for row in largest
+        )
+        labels = distinct_labels([" ".join(each) or column.name for each in words])
+        parts = [each.name for each in measures if each.name in _BREAKDOWN]
+        if largest and len(parts) > 2:
+            segments = [
+                Segment(
+                    label, part, row[part] or 0, color_key(part), f"{label} {part}: {show(row[part], 'ns')}"
+                )
+                for label, row in zip(labels, largest, strict=True)
+                for part in parts
+            ]
+            yield Figure(", ".join(parts), stacked_bars(segments, labels, parts, ""))
+        elif largest:
+            texts = [show(row[column.name], column.unit) for row in largest]
+            bars = [
+                ChartBar(
+                    label,
+                    float(row[column.name]),
+                    color_key(str(row.get("kind") or row.get("cause"))),
+                    text,
+                    f"{label}: {text}",
+                )
+                for label, text, row in zip(labels, texts, largest, strict=True)
+            ]
+            yield Figure(f"{column.name}, largest first", bar_chart(bars))
 
 
 async def _body(request: Request) -> bytes:
