@@ -33,7 +33,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin-allow-popups",  # a page opens Perfetto and sends it a trace
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 MOST_WRONG = 10  # tokens per second

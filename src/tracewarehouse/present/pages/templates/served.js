@@ -266,6 +266,7 @@
   }
 
   stale();
+  if (location.pathname === '/show') for (const each of document.querySelectorAll('details')) each.open = true;
   if (find('runs') && find('compare')) runs(find('runs'));
   if (find('editor')) sql();
   if (find('analyses')) search();
