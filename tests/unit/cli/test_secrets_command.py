@@ -67,9 +67,9 @@ def test_traces_are_searched_and_nothing_is_stored(tmp_path: Path) -> None:
 
 def test_other_files_beside_traces_are_named_as_not_searched(tmp_path: Path) -> None:
     write(tmp_path / "traces", "nothing to see")
-    (tmp_path / "traces" / "rank0.pftrace").write_bytes(b"\n\x00")
+    (tmp_path / "traces" / "rank0.ncu-rep").write_bytes(b"\n\x00")
     done = tw("secrets", tmp_path / "traces")
-    assert done.code == 4 and "rank0.pftrace: skipped: it is a Perfetto trace" in done.err
+    assert done.code == 4 and "rank0.ncu-rep: skipped: it is an Nsight Compute report" in done.err
     assert "no secrets found in 1 file; 1 file could not be searched" in done.err
 
 

@@ -138,7 +138,7 @@ class Axis(Struct, frozen=True):
     def share(self, value: float) -> float:
         """Where a value is, from 0 to 1."""
         if self.is_log:
-            return log10(max(value, self.low) / self.low) / log10(self.high / self.low)
+            return log10(max(value, self.low) / self.low) / (log10(self.high / self.low) or 1.0)
         return (value - self.low) / (self.high - self.low or 1.0)
 
     def label(self, tick: float) -> str:

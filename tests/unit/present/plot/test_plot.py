@@ -159,6 +159,7 @@ def test_ticks_are_round_and_a_range_without_width_has_some() -> None:
     assert ([*map(axis.label, axis.ticks)], axis.high) == (["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"], 1)
     assert Axis.of(0, 1, is_integer=True).ticks == (0, 1)
     assert len(Axis.of(7, 7).ticks) > 1
+    assert Axis(7, 7).share(7) == 0 and Axis.of(7, 7, is_log=True).share(7) == 0
     assert Axis.of(0.5, 300, is_log=True).ticks == (1, 10, 100)
 
 
