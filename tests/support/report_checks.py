@@ -28,7 +28,7 @@ SECTIONS = [
     "run",
 ]
 OPTIONAL = {"findings", "kernels", "work", "communication", "memory", "data"}  # left out if they are empty
-MAX_BYTES = 2_000_000
+MAX_BYTES = 700_000
 _LOCATION = ("run_id", "rank", "device", "stream")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.present.plot.theme import css
 from tracewarehouse.present.render.table import is_number
-from tracewarehouse.present.render.text import for_terminal, show
+from tracewarehouse.present.render.text import for_terminal
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -79,7 +79,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["show"] = show
     environment.filters["sort_key"] = _sort_key
     environment.tests["number_field"] = is_number
     environment.globals["theme_css"] = css

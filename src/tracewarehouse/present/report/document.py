@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from math import ceil, log10
 from pathlib import Path
 from urllib.parse import quote
@@ -21,8 +23,8 @@ from tracewarehouse.present.pages import render_page
 from tracewarehouse.present.plot.charts import Bar, bar_chart
 from tracewarehouse.present.plot.svg import Chart
 from tracewarehouse.present.plot.theme import Scale, format_short
-from tracewarehouse.present.render.table import shortened
-from tracewarehouse.present.render.text import REPLACED, one_line, short_names, show
+from tracewarehouse.present.render.table import is_number, shortened
+from tracewarehouse.present.render.text import REPLACED, for_terminal, one_line, short_names, show
 from tracewarehouse.present.report.data import ReportData, Row
 from tracewarehouse.result import Field, Result
 from tracewarehouse.runs.recording import NO_BASIS
@@ -150,11 +152,36 @@ class Table(Struct, frozen=True):
             for field, word in zip(self.fields, words, strict=True)
         )
 
-    @property
-    def short_names(self) -> tuple[Mapping[str, str], ...]:
-        """For each column, the short name of each text in it, as in tables of a terminal."""
-        columns = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.fields)
-        return tuple(short_names(each for each in column if isinstance(each, str)) for column in columns)
+    def packed(self, names: dict[str, int]) -> str:
+        """The cells as JSON text, by column; the script of the page makes rows of them.
+
+        Texts that are not of numbers are numbers of `names`, to which the new ones are added.
+        """
+        columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(self.fields)
+        packed = (_packed(field, column, names) for field, column in zip(self.fields, columns, strict=True))
+        return script_json([*packed])
+
+
+def _packed(field: Field, values: Sequence[object], names: dict[str, int]) -> dict[str, Sequence[object]]:
+    """The texts of numbers with the place of each in their order; other texts with short names."""
+    texts = [for_terminal(show(value, field.unit)) for value in values]
+    if is_number(field):
+        known = [value if isinstance(value, int | float | Decimal) else None for value in values]
+        places = {value: at for at, value in enumerate(sorted(each for each in known if each is not None))}
+        return {"texts": texts, "order": ["" if value is None else places[value] for value in known]}
+    short = short_names(text for text, value in zip(texts, values, strict=True) if isinstance(value, str))
+    numbers = {
+        text: [names.setdefault(each, len(names)) for each in dict.fromkeys((short.get(text, text), text))]
+        for text in dict.fromkeys(texts)
+    }
+    at = {text: number for number, text in enumerate(numbers)}
+    return {"names": [*numbers.values()], "rows": [at[text] for text in texts]}
+
+
+def script_json(value: object) -> str:
+    """The value as JSON text, safe inside a script element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 # Parts of column names that are abbreviations, or units that the values have themselves.
@@ -431,7 +458,9 @@ class Page(Struct, frozen=True):
             >>> _ = Path("report.html").write_text("".join(page.html()))
         """
         legend = [(key, category_name(key)) for key in self.legend]
-        return render_page("report.html", page=self, legend=legend, place=self.place)
+        names: dict[str, int] = {}  # texts in tables → their numbers
+        context = {"page": self, "legend": legend, "place": self.place, "names": names, "json": script_json}
+        return render_page("report.html", **context)
 
 
 MAX_ROWS = 50

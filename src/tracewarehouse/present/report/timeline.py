@@ -1,19 +1,18 @@
 """The timeline of a run and its flame view: the step and slices of a page, as its script reads them.
 
-Each track has one base64 text of variable-length integers (7 bits per byte, low bits first). For each slice:
-start since the start of the slice before, duration, category * 2 + (1 if it combines several slices), name
-(0: none), operator, rank waited for + 1 (0: none); for a combination then its total duration and its number
-of slices.
+Slices and frames are base64 texts of variable-length integers (7 bits per byte, low bits first). For each
+slice of a track: start since the start of the slice before, duration, kind; of a combination then its total
+duration and its number of slices. A kind is [category, name (0: none), operator, rank waited for + 1
+(0: none), whether it combines several slices].
 """
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any
 
 from msgspec import Struct
@@ -22,7 +21,13 @@ from msgspec.structs import replace
 from tracewarehouse.display_names import category_name
 from tracewarehouse.exact_text import one_line, rank_list
 from tracewarehouse.present.report.data import ReportData, Row, breakdown, report_data
-from tracewarehouse.present.report.document import FlameView, Section, TimelineView, duration
+from tracewarehouse.present.report.document import (
+    FlameView,
+    Section,
+    TimelineView,
+    duration,
+    script_json,
+)
 from tracewarehouse.present.report.findings import MAX_FINDINGS, Group, finding_groups, jump
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
@@ -405,6 +410,7 @@ def timeline_json(drawn: Timeline) -> str:
     # Text → its number, in order of first use.
     names: dict[str, int] = {"": 0}
     categories: dict[str, int] = {}
+    kinds: dict[_Kind, int] = {}
     rows = sorted(
         drawn.rows,
         key=lambda row: (row["rank"], row["lane"], row["track"], row["start_ns"], -row["dur_ns"]),
@@ -417,7 +423,7 @@ def timeline_json(drawn: Timeline) -> str:
             "rank": rank,
             "lane": lane,
             "name": _track_name(lane, track, prefixes[rank, lane]),
-            "slices": _packed(slices, origin_ns, names, categories),
+            "slices": _packed(_numbers(slices, origin_ns, names, categories, kinds)),
         }
         for (rank, lane, track), slices in groupby(
             rows, key=lambda row: (row["rank"], row["lane"], row["track"])
@@ -451,15 +457,10 @@ def timeline_json(drawn: Timeline) -> str:
             }
             for key in categories
         ],
+        "kinds": [*kinds],
         "tracks": tracks,
     }
-    return _script_json(value)
-
-
-def _script_json(value: Mapping[str, Any]) -> str:
-    """The value as JSON text, safe inside a script element."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return script_json(value)
 
 
 def _track_name(lane: str, track: str, prefixes: set[str]) -> str:
@@ -475,9 +476,9 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _MAX_NAME else f"{name[:half]} … {name[-half:]}"
 
 
-def _packed(rows: Iterable[Row], origin_ns: int, names: dict[str, int], categories: dict[str, int]) -> str:
+def _packed(numbers: Iterable[int]) -> str:
     packed = bytearray()
-    for number in _numbers(rows, origin_ns, names, categories):
+    for number in numbers:
         while number > 127:
             packed.append(number & 127 | 128)
             number >>= 7
@@ -485,18 +486,29 @@ def _packed(rows: Iterable[Row], origin_ns: int, names: dict[str, int], categori
     return b64encode(packed).decode()
 
 
+_Kind = tuple[int, int, int, int, int]
+
+
 def _numbers(
-    rows: Iterable[Row], origin_ns: int, names: dict[str, int], categories: dict[str, int]
+    rows: Iterable[Row],
+    origin_ns: int,
+    names: dict[str, int],
+    categories: dict[str, int],
+    kinds: dict[_Kind, int],
 ) -> Iterator[int]:
     before = origin_ns
     for row in rows:
         is_combined = row["count"] > 1 or row["total_ns"] != row["dur_ns"]
+        kind = (
+            categories.setdefault(row["category"], len(categories)),
+            names.setdefault(row["name"] or "", len(names)),
+            names.setdefault(row["op_name"] or "", len(names)),
+            0 if row["waits_for"] is None else row["waits_for"] + 1,
+            int(is_combined),
+        )
         yield row["start_ns"] - before
         yield row["dur_ns"]
-        yield 2 * categories.setdefault(row["category"], len(categories)) + is_combined
-        yield names.setdefault(row["name"] or "", len(names))
-        yield names.setdefault(row["op_name"] or "", len(names))
-        yield 0 if row["waits_for"] is None else row["waits_for"] + 1
+        yield kinds.setdefault(kind, len(kinds))
         if is_combined:
             yield row["total_ns"]
             yield row["count"]
@@ -538,38 +550,38 @@ def flame_view(data: ReportData, rank: int | None) -> FlameView | None:
 def flame_json(rows: Sequence[Row]) -> str:
     """The frames as JSON text; small ones are combined by caller and category.
 
-    `frames` has [caller's index or -1, category, name, count, self time] for each, callers first; a
-    combination has name -1 and the number of its frames as its count.
+    `frames` has the caller's number (0: none; those of frames begin at 1), category, name's number, count and
+    self time of each, callers first; a combination has name 0 and the number of its frames as its count.
     """
     names: dict[str, int] = {}
     largest = sorted(rows, key=lambda row: (row["node_id"] is not None, -row["total_ns"], row["depth"]))
     ordered = sorted(
         largest[:MAX_FRAMES], key=lambda row: (row["depth"], -row["total_ns"], row["node_id"] or -1)
     )
-    places = {row["node_id"]: at for at, row in enumerate(ordered) if row["node_id"] is not None}
+    places = {row["node_id"]: at for at, row in enumerate(ordered, 1) if row["node_id"] is not None}
     categories = [*HOST_CATEGORIES]
     frames = [
         [
-            places.get(row["parent_id"], -1),
+            places.get(row["parent_id"], 0),
             categories.index(row["category"]),
-            names.setdefault(_shortened(row["name"] or "no slice recorded"), len(names)),
+            names.setdefault(_shortened(row["name"] or "no slice recorded"), 1 + len(names)),
             row["count"],
             row["self_ns"],
         ]
         for row in ordered
     ]
     combined = _combined(rows, places)
-    frames += [[at, categories.index(key), -1, count, ns] for (at, key), (count, ns) in combined.items()]
+    frames += [[at, categories.index(key), 0, count, ns] for (at, key), (count, ns) in combined.items()]
     value: dict[str, Any] = {
         "categories": [[key, color, name] for key, (color, name) in HOST_CATEGORIES.items()],
         "names": [*names],
-        "frames": frames,
+        "frames": _packed(chain.from_iterable(frames)),
     }
-    return _script_json(value)
+    return script_json(value)
 
 
 def _combined(rows: Sequence[Row], places: Mapping[int, int]) -> dict[tuple[int, str], tuple[int, int]]:
-    """(kept caller's index, category) → number and self time of the frames below it that are left out."""
+    """(kept caller's number, category) → number and self time of the frames below it that are left out."""
     callers = {row["node_id"]: row["parent_id"] for row in rows}
     sums: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for row in rows:
@@ -578,7 +590,7 @@ def _combined(rows: Sequence[Row], places: Mapping[int, int]) -> dict[tuple[int,
             continue
         while node is not None and node not in places:
             node = callers[node]
-        key = (-1 if node is None else places[node], row["category"])
+        key = (0 if node is None else places[node], row["category"])
         count, ns = sums[key]
         sums[key] = (count + 1, ns + row["self_ns"])
     return sums

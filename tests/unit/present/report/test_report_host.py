@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,8 +122,22 @@ def test_small_frames_are_combined_with_exact_sums(wh: tw.Warehouse, monkeypatch
     monkeypatch.setattr(timeline, "MAX_FRAMES", 50)
     data = json.loads(timeline.flame_json(rows))
     found = Counter[str]()
-    for caller, category, _name, _count, ns in data["frames"]:
-        assert caller < 50
+    numbers = integers(data["frames"])
+    frames = [numbers[at : at + 5] for at in range(0, len(numbers), 5)]
+    for caller, category, _name, _count, ns in frames:
+        assert caller <= 50
         found[data["categories"][category][0]] += ns
     assert dict(+found) == sums(list(rows))
-    assert sum(frame[3] for frame in data["frames"] if frame[2] < 0) == len(rows) - 50
+    assert sum(count for _caller, _category, name, count, _ns in frames if not name) == len(rows) - 50
+
+
+def integers(text: str) -> list[int]:
+    """The variable-length integers of a base64 text."""
+    numbers, value, shift = [], 0, 0
+    for byte in b64decode(text):
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append(value)
+            value = shift = 0
+    return numbers

@@ -19,12 +19,14 @@
     const part = name => figure.querySelector(name), button = name => part(`[data-do=${name}]`);
     const area = part('.frames'), path = part('.path'), pinned = part('.pinned'), tip = document.getElementById('tip');
     const all = { at: -1, name: 'entire time', self: 0, total: 0, count: 1, inside: [], caller: null, category: -1 };
-    const frames = data.frames.map(([caller, category, name, count, self], at) => ({
-      at, category, count, self, total: self, inside: [], isCombined: name < 0,
-      name: name < 0 ? `${count} smaller frame${count > 1 ? 's' : ''}` : data.names[name], caller,
-    }));
-    for (const frame of frames) {
-      frame.caller = frame.caller < 0 ? all : frames[frame.caller];
+    const numbers = numbersOf(data.frames), frames = [];
+    for (let at = 0; at < numbers.length; at += 5) {
+      const [caller, category, name, count, self] = numbers.slice(at, at + 5);
+      const frame = {
+        at: frames.length, category, count, self, total: self, inside: [], isCombined: !name,
+        name: name ? data.names[name - 1] : `${count} smaller frame${count > 1 ? 's' : ''}`, caller: frames[caller - 1] ?? all,
+      };
+      frames.push(frame);
       frame.caller.inside.push(frame);
     }
     const addUp = frame => frame.total = frame.inside.reduce((sum, each) => sum + addUp(each), frame.self);

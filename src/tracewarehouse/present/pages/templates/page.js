@@ -1,4 +1,14 @@
 'use strict';
+// The variable-length integers of a base64 text.
+const numbersOf = text => {
+  const bytes = atob(text), numbers = [];
+  for (let at = 0; at < bytes.length;) {
+    let value = 0, scale = 1, byte;
+    do { byte = bytes.charCodeAt(at++); value += (byte & 127) * scale; scale *= 128; } while (byte > 127);
+    numbers.push(value);
+  }
+  return numbers;
+};
 (() => {
   const root = document.documentElement, tip = document.getElementById('tip'), status = document.getElementById('status');
   const dark = () => root.dataset.theme ? root.dataset.theme === 'dark'
@@ -6,6 +16,20 @@
   document.getElementById('theme').addEventListener('click', () => {
     root.dataset.theme = dark() ? 'light' : 'dark';
   });
+  // The rows of each table, from its columns: a number has its place in the order, a name may have a short one.
+  const known = JSON.parse(document.getElementById('names').textContent);
+  for (const data of document.querySelectorAll('tbody script')) {
+    const body = data.parentElement, made = [];
+    for (const { texts, order, names, rows } of JSON.parse(data.textContent)) (texts ?? rows).forEach((text, at) => {
+      const cell = (made[at] ??= document.createElement('tr')).insertCell();
+      if (order) { cell.className = 'n'; cell.dataset.v = order[at]; cell.textContent = text; return; }
+      const [short, full] = names[text].map(each => known[each]);
+      cell.textContent = short;
+      if (full) cell.dataset.full = cell.title = full;
+      else if (short.length > 40) cell.title = short;
+    });
+    body.replaceChildren(...made);
+  }
   // The entire name behind a short one.
   const full = cell => cell.dataset.full ?? cell.textContent;
   const value = (row, at) => {

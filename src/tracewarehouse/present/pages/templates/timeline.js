@@ -16,21 +16,14 @@
     return made;
   };
 
-  function decode(text) {
-    const bytes = atob(text), slices = [];
-    let at = 0, start = 0;
-    const next = () => {
-      let value = 0, scale = 1, byte;
-      do { byte = bytes.charCodeAt(at++); value += (byte & 127) * scale; scale *= 128; } while (byte > 127);
-      return value;
-    };
-    while (at < bytes.length) {
-      start += next();
-      const slice = { start, dur: next(), category: next(), name: next(), op: next(), waits: next() - 1, count: 1 };
-      slice.total = slice.dur;
-      if (slice.category % 2) { slice.total = next(); slice.count = next(); }
-      slice.category >>= 1;
-      slices.push(slice);
+  function decode(text, kinds) {
+    const numbers = numbersOf(text), slices = [];
+    for (let at = 0, start = 0; at < numbers.length;) {
+      start += numbers[at];
+      const dur = numbers[at + 1], [category, name, op, waits, isCombined] = kinds[numbers[at + 2]];
+      const [total, count] = isCombined ? numbers.slice(at + 3, at + 5) : [dur, 1];
+      slices.push({ start, dur, category, name, op, waits: waits - 1, total, count });
+      at += isCombined ? 5 : 3;
     }
     return slices;
   }
@@ -48,7 +41,7 @@
     const tip = document.getElementById('tip'), draw = canvas.getContext('2d');
     const button = name => part(`[data-do=${name}]`);
     for (const track of data.tracks) {
-      track.slices = decode(track.slices);
+      track.slices = decode(track.slices, data.kinds);
       track.longest = track.slices.reduce((most, slice) => Math.max(most, slice.dur), 0);
     }
     const ranks = [...new Set(data.tracks.map(track => track.rank))];
