@@ -290,7 +290,7 @@ def _without_expired(
 
 
 def _lacks(rank: Rank, table: Contract, versions: Collection[int]) -> bool:
-    if table.name in rank.expired:
+    if table.name in rank.expired or not rank.tables.get(table.name, frozenset()).isdisjoint(versions):
         return False
     stored = stored_versions(rank, table.name)
     return stored is not None and stored.isdisjoint(versions)

@@ -214,6 +214,8 @@ class SelectedRun(Struct, frozen=True):
     @property
     def by_rank(self) -> tuple[Rank, ...]:
         """The selected ranks with their sources."""
+        if self.ranks == self.version.ranks:
+            return self.version.by_rank
         wanted = frozenset(self.ranks)
         return tuple(rank for rank in self.version.by_rank if rank.rank in wanted)
 

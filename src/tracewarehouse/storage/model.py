@@ -141,7 +141,7 @@ class Rank(Struct, frozen=True, dict=True):
         """The run's name."""
         return self.sources[0].run
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """The rank's number."""
         return self.sources[0].rank
@@ -173,15 +173,23 @@ class Rank(Struct, frozen=True, dict=True):
             merged["tables"] = dict(versions_of)
         return merged
 
-    @property
+    @cached_property
     def expired(self) -> dict[str, str]:
         """Table → the date on which retention dropped it from one of its sources."""
         return {table: date for source in self.sources for table, date in source.expired.items()}
 
-    @property
+    @cached_property
     def files(self) -> tuple[TableFile, ...]:
         """The files of all its sources."""
         return tuple(file for source in self.sources for file in source.files)
+
+    @cached_property
+    def tables(self) -> Mapping[str, frozenset[int]]:
+        """Table → the versions of its files."""
+        found: dict[str, frozenset[int]] = {}
+        for file in self.files:
+            found[file.table] = found.get(file.table, frozenset()) | {file.version}
+        return found
 
     @property
     def status(self) -> Status:
