@@ -21,8 +21,16 @@ from tracewarehouse.hints import Hint, cli_text
 from tracewarehouse.warehouse import Warehouse
 
 PACKAGE = ROOT / "src" / "tracewarehouse"
-# The command line itself and its texts, commands of the report page, and tools of a checkout.
-OWN_COMMANDS = ("cli/", "present/answers.py", "present/report/", "present/render/", "devtools/", "hints.py")
+# The command line itself and its texts, commands of pages and of the server, and tools of a checkout.
+OWN_COMMANDS = (
+    "cli/",
+    "serve/",
+    "present/answers.py",
+    "present/report/",
+    "present/render/",
+    "devtools/",
+    "hints.py",
+)
 NAMES = [name for names in SECTIONS.values() for name in names if name != "dev"]
 COMMAND = re.compile(rf"\btw ({'|'.join(NAMES)})\b")
 

@@ -24,7 +24,7 @@ from tracewarehouse.errors import ContractError, UnknownName
 WAREHOUSE_NAMES = frozenset((
     "acknowledge", "analyze", "catalog", "check", "clean", "close", "compact", "derive", "diff", "discard",
     "export_trace", "fetch", "files", "history", "inbox", "info", "ingest", "label", "left_out",
-    "moved_parts", "on", "export_delta", "noted", "query", "record", "recorded_runs",
+    "moved_parts", "on", "export_delta", "noted", "query", "read_only", "record", "recorded_runs",
     "refresh", "remove", "remove_secrets", "repair", "report", "report_runs", "expire", "root",
     "runs", "scan", "seal", "secrets", "select", "selected", "selection", "shell_file",
     "store", "upgrade", "verify", "whatif",

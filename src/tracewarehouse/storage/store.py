@@ -113,7 +113,9 @@ def _decode(objects: Objects, data: bytes) -> Identity:
         check_understood(fields, path)
         return Identity(**{name: fields[name] for name in Identity.__struct_fields__})
     except (ValueError, TypeError, KeyError) as error:
-        raise WarehouseError(f"{path}: damaged: {error}", "tw repair writes it again") from error
+        raise WarehouseError(
+            f"{path}: damaged: {error}", hints.fill("{} writes it again", hints.call("repair"))
+        ) from error
 
 
 # Half the grace period of `clean`: what was committed since then is there.
