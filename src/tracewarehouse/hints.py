@@ -69,7 +69,7 @@ def derive(name: str, run: str) -> Hint:
 
 
 def call(method: str) -> Hint:
-    """Calls a method without arguments: `verify`, `refresh`, `upgrade`, `clean`, `runs`, `check`, `repair`."""
+    """Calls a method without arguments: `verify`, `refresh`, `upgrade`, `clean`, `runs`, `repair`, …"""
     return Hint(f"wh.{method}()", f"tw {method}")
 
 
