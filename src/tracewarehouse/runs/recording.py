@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -63,12 +63,35 @@ def recording(version: RunVersion, expected: int | None, ranks: Iterable[int]) -
 
 def limits(version: RunVersion, expected: int | None, ranks: Iterable[int]) -> list[Reason]:
     """The limits of a run and of these ranks: few, whatever the number of ranks."""
-    found = [*_missing(version, expected), *(attempts := [*_attempts(version)])]
+    of_run, of_ranks = _limits(_Version(version), expected)
+    chosen = set(ranks)
+    return [*of_run, *(reason for reason in of_ranks if reason.rank in chosen)]
+
+
+class _Version:
+    """A version that is equal to itself alone: a page asks for the limits of one a hundred times."""
+
+    def __init__(self, version: RunVersion) -> None:
+        self.version = version
+
+    def __hash__(self) -> int:
+        return id(self.version)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Version) and self.version is other.version
+
+
+@lru_cache(maxsize=16)
+def _limits(of: _Version, expected: int | None) -> tuple[list[Reason], list[Reason]]:
+    """The limits of the run, and those of all its ranks."""
+    version = of.version
+    attempts = [*_attempts(version)]
     late = {} if attempts else {each.rank: each for each in _late(version)}
-    for rank in _chosen(version, ranks):
-        found += _of_rank(rank, LIMIT)
-        found += [late[rank.rank]] if rank.rank in late else []
-    return found
+    of_ranks: list[Reason] = []
+    for rank in version.by_rank:
+        of_ranks += _of_rank(rank, LIMIT)
+        of_ranks += [late[rank.rank]] if rank.rank in late else []
+    return [*_missing(version, expected), *attempts], of_ranks
 
 
 def _chosen(version: RunVersion, ranks: Iterable[int]) -> Iterator[Rank]:
