@@ -106,12 +106,25 @@ def apply_rules(
     )
 
 
-def check_runs(selection: Selection, *, passed: bool = False, merge: bool = True) -> Result:
-    """The findings of the selected runs and ranks, with source lines; see `apply_rules`."""
+def check_runs(
+    selection: Selection,
+    *,
+    passed: bool = False,
+    merge: bool = True,
+    notify: Callable[[str], object] = lambda rule: None,
+) -> Result:
+    """The findings of the selected runs and ranks, with source lines; see `apply_rules`.
+
+    `notify` receives the name of each rule before it is applied.
+    """
     selection = attributed(selection)
     ranks = [(run.run, rank) for run in selection.selected() for rank in run.ranks]
     sources = partial(_sources, selection)
-    run = selection.analyze_or_skip
+
+    def run(name: str) -> Result:
+        notify(name)
+        return selection.analyze_or_skip(name)
+
     return apply_rules(selection.catalog, run, ranks, sources, passed=passed, merge=merge)
 
 

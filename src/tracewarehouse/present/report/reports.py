@@ -638,11 +638,11 @@ Notify = Callable[[str], None]
 
 def one_run_page(run: Selection, notify: Notify) -> Page:
     """The report of the only run of a selection."""
-    notify("running checks")
     run.pool.will_read(map(run.catalog.get, READ))
     run = attributed(run)
     info = run_info(run.store, run.catalog, run.selected()[0], run.level)
-    return one_run(run, info, check_runs(run), notify)
+    findings = check_runs(run, notify=lambda rule: notify(f"checking {rule}"))
+    return one_run(run, info, findings, notify)
 
 
 def two_runs_page(selection: Selection, compared: Diff, notify: Notify) -> Page:
@@ -661,8 +661,7 @@ def two_runs_page(selection: Selection, compared: Diff, notify: Notify) -> Page:
 def many_runs_page(selection: Selection, metrics: Iterable[str], notify: Notify) -> Page:
     """The report on all selected runs, with a column for each metric. Raises ParamError."""
     wanted = [parse_metric(text, selection.catalog) for text in metrics]
-    notify("running checks")
-    findings = check_runs(selection)
+    findings = check_runs(selection, notify=lambda rule: notify(f"checking {rule}"))
     notify("measuring")
     measured = [measured for metric in wanted for measured in measure(metric, selection)]
     return many_runs(selection, findings, measured, notify)
