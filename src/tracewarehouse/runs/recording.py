@@ -69,7 +69,7 @@ def limits(version: RunVersion, expected: int | None, ranks: Iterable[int]) -> l
 
 
 class _Version:
-    """A version that is equal to itself alone: a page asks for the limits of one a hundred times."""
+    """A version that is equal to itself alone: a page needs the limits of one a hundred times."""
 
     def __init__(self, version: RunVersion) -> None:
         self.version = version
