@@ -436,12 +436,12 @@ class Result(Struct, frozen=True):
 
 def enveloped(
     command: str,
-    rows: str = "[]",
+    rows: str | Sequence[Mapping[str, object]] = "[]",
     error: TwError | Mapping[str, object] | None = None,
     left_out: Mapping[str, str] | None = None,
     **parts: object,
 ) -> str:
-    """The JSON object of a command, in which every key is always present; `rows` is JSON already."""
+    """The JSON object of a command, in which every key is always present; `rows` may be JSON already."""
     if isinstance(error, TwError):
         hint = error.hint and cli_text(error.hint)
         error = {"class": type(error).__name__, "message": cli_text(error.message), "hint": hint}
@@ -455,7 +455,8 @@ def enveloped(
         "quality": [],
         "error": error,
     }
-    return f'{_dump(first)[:-1]}, "result": {rows}, {_dump({**rest, **parts})[1:]}\n'
+    result = rows if isinstance(rows, str) else _dump(rows)
+    return f'{_dump(first)[:-1]}, "result": {result}, {_dump({**rest, **parts})[1:]}\n'
 
 
 def _dump(value: object) -> str:

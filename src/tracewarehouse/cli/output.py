@@ -6,7 +6,6 @@ Only rows go to stdout or the file; notices and errors go to stderr.
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import shutil
 import sys
@@ -195,7 +194,9 @@ class Output(Struct, frozen=True, dict=True):
     ) -> None:
         """Prints text; the envelope contains `rows` instead."""
         if self.json:
-            self._write([self._enveloped(rows, error)])
+            from tracewarehouse.result import enveloped
+
+            self._write([enveloped(self.command, rows, error, self.left_out)])
         else:
             self._write([for_terminal(text if text.endswith("\n") or not text else text + "\n")])
         self._print_error(error)
@@ -289,13 +290,6 @@ class Output(Struct, frozen=True, dict=True):
         else:
             with _replacing(self.output) as unfinished:
                 unfinished.write_bytes(data)
-
-    def _enveloped(self, rows: Sequence[Mapping[str, object]], error: TwError | None) -> str:
-        from tracewarehouse.result import enveloped
-
-        return enveloped(
-            self.command, json.dumps(rows, ensure_ascii=False, default=str), error, self.left_out
-        )
 
     def _write(self, chunks: Iterable[str]) -> None:
         """Writes text that may come from traces; on a terminal, control characters are escaped."""

@@ -277,6 +277,11 @@ class Catalog(Struct, frozen=True, dict=True):
         """The newest version of each analysis, by name."""
         return self._newest("analysis")
 
+    def answerable(self) -> list[Contract]:
+        """The newest versions of analyses, views and tables that a warehouse answers from."""
+        every = (*self.analyses(), *self.views(), *self.tables())
+        return [each for each in every if not each.transient]
+
     def all(self, kind: Kind) -> tuple[Contract, ...]:
         """Every version of every contract of a kind, by name and version."""
         return tuple(self.contracts[ref] for ref in self.refs(kind))

@@ -55,7 +55,10 @@ def recording(version: RunVersion, expected: int | None, ranks: Iterable[int]) -
     """The rows of a run and of these ranks; what compares ranks compares all of the run."""
     found = limits(version, expected, ranks)
     limited = {each.rank for each in found}
-    for rank in _chosen(version, ranks):
+    chosen = set(ranks)
+    for rank in version.by_rank:
+        if rank.rank not in chosen:
+            continue
         found += [] if rank.rank in limited else [Reason(version.run, rank.rank, SOUND)]
         found += _of_rank(rank, _NOT_RECORDED)
     return found
@@ -92,11 +95,6 @@ def _limits(of: _Version, expected: int | None) -> tuple[list[Reason], list[Reas
         of_ranks += _of_rank(rank, LIMIT)
         of_ranks += [late[rank.rank]] if rank.rank in late else []
     return [*_missing(version, expected), *attempts], of_ranks
-
-
-def _chosen(version: RunVersion, ranks: Iterable[int]) -> Iterator[Rank]:
-    chosen = set(ranks)
-    return (rank for rank in version.by_rank if rank.rank in chosen)
 
 
 def common_start_ns(version: RunVersion) -> int | None:

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from subprocess import PIPE, Popen
 from threading import Thread
 from time import sleep
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +28,9 @@ from tracewarehouse.hints import cli_text
 from tracewarehouse.location import Location, StoreUrl, location
 from tracewarehouse.memory_limits import Limits
 from tracewarehouse.result import Provenance, Result, Skipped
+
+if TYPE_CHECKING:
+    from tracewarehouse.duck.engine import QueryLimitError
 
 _LIMITS: Final = Limits()
 # For opening the warehouse, and for sending the rows; the limits hold while the statement runs.
@@ -187,6 +190,12 @@ def _killed(by: str | int | None, limits: Limits) -> QueryError:
     if by == "time":
         return time_error(limits)
     return QueryError("the process of the query ended", "select fewer rows, or other functions")
+
+
+def without_option(error: QueryLimitError) -> QueryLimitError:
+    """The error for a caller who sets no limits: what to do instead of raising one."""
+    hint = "select less: aggregate, or fewer runs or ranks"
+    return type(error)(error.message.partition(", the limit of")[0], hint)
 
 
 def _result(answer: Answer) -> Result:

@@ -37,7 +37,7 @@ from tracewarehouse.memory_limits import Limits
 from tracewarehouse.present.answers import change_row
 from tracewarehouse.present.render.text import plural, show
 from tracewarehouse.result import Result, contract_list, enveloped
-from tracewarehouse.serve.child import LimitedQueries
+from tracewarehouse.serve.child import LimitedQueries, without_option
 from tracewarehouse.version import __version__
 from tracewarehouse.warehouse import Warehouse
 
@@ -192,10 +192,8 @@ def _lists(value: Any) -> Iterator[list[Any]]:
 
 def _failed(tool: str, error: TwError | StoreUnavailable) -> CallToolResult:
     """The error as JSON: its message may repeat values of a trace."""
+    error = without_option(error) if isinstance(error, QueryLimitError) else error
     message, hint = cli_text(error.message), error.hint and cli_text(error.hint)
-    if isinstance(error, QueryLimitError):  # an agent sets no limits
-        message = message.partition(", the limit of")[0]
-        hint = "select less: aggregate, or fewer runs or ranks"
     kind = type(error).__name__
     text = enveloped(tool, error={"class": kind, "message": message, "hint": hint})
     return _answered(tool, [f"{tool} failed: {kind}. The JSON has the message and a hint."], text)
@@ -276,7 +274,7 @@ class Tools:
         """Compares two runs: whether the step time changed, by how much, and which parts moved."""
         with self._opened() as warehouse:
             change = warehouse.diff(base, head).changes()
-            text = enveloped("diff", json.dumps([change_row(change)], ensure_ascii=False, default=str))
+            text = enveloped("diff", [change_row(change)])
         return _answered("diff", _changes(change), text)
 
     @_answering
@@ -305,8 +303,7 @@ class Tools:
     ) -> CallToolResult:
         """Finds analyses, views and tables by words in names, summaries and columns; best matches first."""
         wanted = [word for word in re.findall(r"\w+", words.lower()) if len(word) > 2]
-        every = (*self.catalog.analyses(), *self.catalog.views(), *self.catalog.tables())
-        found = {each: words_found(each, wanted) for each in every if not each.transient}
+        found = {each: words_found(each, wanted) for each in self.catalog.answerable()}
         best = sorted((each for each in found if found[each]), key=lambda each: -found[each])[:_MOST_LINES]
         lines = [f"{each.kind} {each.name}: {each.summary}" for each in best]
         return _answered(
@@ -317,10 +314,9 @@ class Tools:
     def describe(self, name: Annotated[str, Field(description="Of an analysis or table.")]) -> CallToolResult:
         """What an analysis, view or table has: columns with units and meaning, parameters, requirements."""
         contract = self.catalog.get(name)
-        text = json.dumps([self.catalog.description(contract)], ensure_ascii=False)
         columns, params = plural(len(contract.columns), "column"), plural(len(contract.params), "parameter")
         line = f"{contract.kind} {contract.name}: {contract.summary} {columns}, {params}; see the JSON."
-        return _answered("describe", [line], enveloped("describe", text))
+        return _answered("describe", [line], enveloped("describe", [self.catalog.description(contract)]))
 
     @_answering
     def show(
@@ -394,7 +390,7 @@ class Tools:
         number = str(int(max(self.traces, default="0", key=int)) + 1)
         self.traces = dict([*self.traces.items(), (number, "".join(chunks))][-_MOST_TRACES:])
         uri, ranks = f"tw://traces/{number}", list(exported.ranks)
-        rows = json.dumps([{"run": run, "ranks": ranks, "uri": uri, "bytes": size}])
+        rows = [{"run": run, "ranks": ranks, "uri": uri, "bytes": size}]
         line = f"{uri}: {show(size, 'bytes')}"
         found = _answered("export_trace", [line], enveloped("export trace", rows))
         link = ResourceLink(uri=uri, name=f"trace {number}", mime_type="application/json", size=size)

@@ -59,7 +59,7 @@ from tracewarehouse.result import Result, contract_list, enveloped
 from tracewarehouse.runs.recording import verdict
 from tracewarehouse.runs.rows import recording_limits
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.serve.child import LimitedQueries
+from tracewarehouse.serve.child import LimitedQueries, without_option
 from tracewarehouse.serve.security import Guard
 from tracewarehouse.temp_folders import temporary_folder
 from tracewarehouse.version import __version__
@@ -79,7 +79,6 @@ _OF_GUARD = ("token", "retry")
 _OF_ROWS = (("rank", "all"), ("sort", "-column"))
 _SUMMARY = ("time", "time_ns", "time_of", "steps", "severity", "finding")
 _MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
-_SELECT_LESS = "select less: aggregate, or fewer runs or ranks"
 _FOOTER = f"tracewarehouse {__version__}"
 
 
@@ -247,7 +246,7 @@ def _diff(warehouse: Warehouse, given: Given) -> str:
     sides = given.one("base"), given.one("head")
     with _of_versions(sides):
         change = warehouse.diff(*sides).changes()
-    return enveloped("diff", json.dumps([change_row(change)], ensure_ascii=False, default=str))
+    return enveloped("diff", [change_row(change)])
 
 
 def _history(warehouse: Warehouse, given: Given) -> Result:
@@ -257,13 +256,7 @@ def _history(warehouse: Warehouse, given: Given) -> Result:
 
 def _describe(warehouse: Warehouse, given: Given) -> str:
     catalog = warehouse.catalog
-    row = catalog.description(catalog.get(given.one("name")))
-    return enveloped("describe", json.dumps([row], ensure_ascii=False))
-
-
-def _contracts(catalog: Catalog) -> list[Contract]:
-    every = (*catalog.analyses(), *catalog.views(), *catalog.tables())
-    return [each for each in every if not each.transient]
+    return enveloped("describe", [catalog.description(catalog.get(given.one("name")))])
 
 
 class Answer(NamedTuple):
@@ -290,7 +283,7 @@ ANSWERS: Mapping[str, Answer] = {
         "The step time after fixes.",
     ),
     "list": Answer(
-        lambda warehouse, _: contract_list(_contracts(warehouse.catalog)), "", "Analyses, views and tables."
+        lambda warehouse, _: contract_list(warehouse.catalog.answerable()), "", "Analyses, views and tables."
     ),
     "describe": Answer(_describe, "name", "The contract of an analysis, view or table."),
 }
@@ -366,7 +359,8 @@ class Server:
 
     def __init__(self, root: Location, verify: bool, place: str) -> None:
         self.root, self.verify, self.place = root, verify, place
-        self.catalog, self.queries, self.kept = Catalog.load(), LimitedQueries(root), Kept()
+        self.catalog, self.kept = Catalog.load(), Kept()
+        self.queries = LimitedQueries(root, verify=verify)
 
     def routes(self) -> list[Route]:
         """All addresses."""
@@ -440,7 +434,7 @@ class Server:
         try:
             found = await while_connected(request, work)
         except QueryLimitError as error:
-            raise QueryLimitError(error.message.partition(", the limit of")[0], _SELECT_LESS) from error
+            raise without_option(error) from error
         content = await in_thread(partial(_content, found, kind, statement.spreadsheet))
         headers = {} if kind == "json" else {"Content-Disposition": f'attachment; filename="query.{kind}"'}
         return Response(content, media_type=_MEDIA_TYPES[kind], headers=headers)
@@ -558,7 +552,7 @@ class Server:
     async def sql_page(self, request: Request) -> Response:
         """The editor; the query is in the part of the address that is not sent."""
         page = _head("SQL", "One SELECT on tables, views and analyses of all runs; read-only")
-        names = [(each.kind, each.name, each.summary) for each in _contracts(self.catalog)]
+        names = [(each.kind, each.name, each.summary) for each in self.catalog.answerable()]
         return await self.own_page("sql", page, names=names)
 
     async def api_page(self, request: Request) -> Response:
