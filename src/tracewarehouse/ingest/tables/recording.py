@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tracewarehouse.ingest.tables.launches import have_id_of_launched
 from tracewarehouse.ingest.tables.model import (
+    LaunchState,
     distinct_combinations,
     flags,
     last_before,
@@ -50,6 +51,8 @@ LOST_SHARE: Final = 0.01
 _GRAPH_GAP_NS: Final = 100_000
 _GRAPH_GAP_SHARE: Final = 0.01
 _KERNEL, _COPY, _FILL, _GRAPH = range(4)
+# The share of the time of complete steps from which on work launched before the recording is a reason.
+_BEFORE_SHARE: Final = 0.1
 # Distinct contents of graph launches that are compared with each other.
 _MOST_SHAPES: Final = 64
 
@@ -255,6 +258,7 @@ def limits(
             *_of_steps(steps[rank]),
             *_malformed(columns, launches.part(some)),
             *_graph_gap(launches.part(some), segments[rank]),
+            *_work_before(launches.part(some), steps[rank]),
         ]
         for rank, some in enumerate(columns.slices(launches.rows))
     ]
@@ -306,6 +310,23 @@ def _graph_gap(launches: Launches, segments: pa.Table) -> Iterator[Limit]:
     total_ns = pc.sum(gaps["segment_ns"]).as_py() or 0
     if total_ns > _GRAPH_GAP_SHARE * (int(launches.end_ns.max()) - int(launches.ts_ns.min())):
         yield _reason("graph_gap", True, rows=len(gaps["after_id"].unique()), affected_ns=total_ns)
+
+
+def _work_before(launches: Launches, steps: pa.Table) -> Iterator[Limit]:
+    """Work launched before the recording that runs in complete steps, if it is a part of their time."""
+    complete = steps.filter(pc.invert(steps.column("partial")))
+    before = launches.part(launches.state == LaunchState.BEFORE_WINDOW)
+    if not complete.num_rows or not before.rows.size:
+        return
+    first_ns, period_ns = (complete.column(name).to_numpy() for name in ("period_start_ns", "period_ns"))
+    start_ns = np.maximum(before.ts_ns, first_ns.min())
+    order = np.argsort(start_ns)
+    end_ns = np.maximum.accumulate(np.minimum(before.end_ns, (first_ns + period_ns).max())[order])
+    start_ns = np.maximum(start_ns[order], np.concatenate(([0], end_ns[:-1])))
+    affected_ns = int(np.maximum(end_ns - start_ns, 0).sum())
+    if affected_ns > _BEFORE_SHARE * int(period_ns.sum()):
+        rows = int(np.count_nonzero(before.end_ns > first_ns.min()))
+        yield _reason("work_before", True, rows=rows, affected_ns=affected_ns)
 
 
 def several_processes(fired: Iterable[FiredRule]) -> Iterator[Limit]:

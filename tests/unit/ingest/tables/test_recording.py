@@ -255,6 +255,18 @@ def test_a_gap_inside_a_graph_launch_is_neither_host_nor_launch(tmp_path: Path) 
     assert not Found([*launch(0, 9), *graph(1_200, 1, "abc", apart=90_000)], tmp_path / "short").limits
 
 
+@pytest.mark.parametrize("length", [50_000, 90_000])
+def test_work_launched_before_the_recording_that_runs_in_complete_steps(tmp_path: Path, length: int) -> None:
+    early = [f"gpu s8 early {STEP_NS - 20_000} {length}", f"gpu s8 early {STEP_NS - 10_000} 30_000"]
+    of_stream = ["call t1 cudaLaunchKernel 350_000 100 id=7", "gpu s8 k 352_000 100 id=7"]
+    found = Found([*early, *steps(150, count=2), *of_stream], tmp_path)
+    if length == 50_000:  # 30 µs of 400 µs
+        assert not found.limits
+    else:
+        work = found.limits["work_before"]
+        assert (work["level"], work["rows"], work["affected_ns"]) == ("limit", 2, length - 20_000)
+
+
 def test_a_step_without_gpu_work_beside_work_outside_of_steps(tmp_path: Path) -> None:
     lines = [
         line for line in steps(20) if line.split()[-1] not in {f"id={number}" for number in range(21, 41)}
