@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,11 +69,18 @@ def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def typed(table: pa.Table, types: Iterable[str]) -> pa.Table:
-    """The table with DuckDB's type of each column in the metadata of its field."""
+    """The table with DuckDB's type of each column in the metadata of its field.
+
+    Columns of one name become `a`, `a_1`, …, as in DuckDB's CREATE TABLE.
+    """
     import pyarrow as pa
 
-    fields = [field.with_metadata({"type": type_}) for field, type_ in zip(table.schema, types, strict=True)]
-    return with_schema(table, pa.schema(fields))
+    fields: dict[str, pa.Field] = {}
+    for field, type_ in zip(table.schema, types, strict=True):
+        names = (f"{field.name}_{number}" if number else field.name for number in count())
+        name = next(name for name in names if name not in fields)
+        fields[name] = field.with_name(name).with_metadata({"type": type_})
+    return with_schema(table, pa.schema(fields.values()))
 
 
 # A column or an aggregate of it, whose value has the same unit.

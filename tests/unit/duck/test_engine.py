@@ -236,3 +236,11 @@ def test_what_any_signal_handler_raises_ends_the_query() -> None:
         assert [thread.name for thread in threading.enumerate() if "(work)" in thread.name] == []
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_columns_of_one_name_are_numbered_as_duckdb_does() -> None:
+    with engine.connect() as con:
+        con.execute("CREATE TABLE t AS SELECT 1 AS a, 2 AS a, 3 AS a, 4 AS A, 5 AS b")
+        found = engine.query(con, "SELECT 1 AS a, 2 AS a, 3 AS a, 5 AS b")
+        assert found.to_pylist() == [{"a": 1, "a_1": 2, "a_2": 3, "b": 5}]
+        assert found.column_names[:3] == con.sql("FROM t").columns[:3]

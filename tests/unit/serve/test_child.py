@@ -35,7 +35,11 @@ def own_children() -> list[int]:
     """The children of all threads of this process that answer queries; other tests may have left helpers."""
     tasks = Path("/proc/self/task").glob("*/children")
     children = [child for path in tasks for child in path.read_text().split()]
-    return [int(child) for child in children if b"tracewarehouse.serve" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [
+        int(child)
+        for child in children
+        if b"tracewarehouse.serve" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
 
 
 def run(root: Path, work: Callable[[LimitedQueries], Coroutine[Any, Any, None]], **settings: int) -> None:
