@@ -25,7 +25,7 @@ FROM (
     ('malformed_duration', 'durations reach beyond the start of later activities on their stream ({rows}, by {affected}); they are cut there', 'report it to the vendor of the profiler; another driver version may be sound'),
     ('several_processes', 'GPU activities of several processes in one file ({rows} of further ones)', 'record each process into its own file'),
     ('graph_gap', 'the GPU is idle for {affected} inside graph launches: no host call and no launch explains it', 'record with node-level graph tracing, and look for host nodes and dependencies in the graph'),
-    ('work_before', 'in complete steps, the GPU finishes work for {affected} that was launched before the recording ({rows}); their GPU times include it', 'record more steps, or call torch.cuda.synchronize() before the first'),
+    ('work_before', 'complete steps include GPU work that was launched before the recording ({rows}, {affected})', 'record more steps, or call torch.cuda.synchronize() before the first'),
     ('no_complete_step', 'no complete step among {of_steps}', 'record 3 more steps: schedule(active=5)'),
     ('no_gpu_work', 'steps without GPU activities, although there are some outside of steps', 'call the step of the profiler in the process and thread that launch the work'),
     ('lost_events', 'the file is damaged; lost events: {rows} or more', 'write the file again, and copy it only when it is complete'),
