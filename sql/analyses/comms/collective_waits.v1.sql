@@ -24,6 +24,7 @@
 -- instance_id    = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks: group, collective with its sequence number or step and size, and position among equal ones; null if not matched." }
 -- state          = { type = "VARCHAR", doc = "complete: all ranks of the group take part; partial: at least two. Not matched: unmatched (only this rank); ambiguous (ranks have different numbers of such collectives in the same step, or a rank has two at the same position, or more ranks take part than the group has); inconsistent_clocks (on no consistent clock offsets do all ranks overlap in it); coalesced (several sends and receives in one activity); unknown_group (several process groups are possible)." }
 -- members        = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 if not matched." }
+-- start_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "Start on this rank's clock." }
 -- dur_ns         = { type = "BIGINT", unit = "ns", better = "lower", doc = "Duration on this rank." }
 -- wait_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Wait time: its duration minus the shortest duration of any rank, so no clocks are compared. Null if not matched, or if a rank can leave before the last one arrives (broadcast, send, receive, …)." }
 -- transfer_ns    = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Shortest duration of any rank; wait_ns + transfer_ns = dur_ns. An upper bound on the transfer time if the state is partial." }
@@ -52,6 +53,7 @@ SELECT
   instance_id,
   state,
   members,
+  start_ns,
   dur_ns,
   wait_ns,
   transfer_ns,

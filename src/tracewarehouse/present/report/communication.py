@@ -55,26 +55,40 @@ SELECT rank, wait_ns + transfer_ns + unassigned_ns AS exposed_ns, * EXCLUDE rank
 )
 ORDER BY exposed_ns DESC, rank
 """
-_STRAGGLERS = """
-SELECT rank, caused_wait_ns, share, arrived_last, collectives, waiting_ns FROM stragglers
-WHERE caused_wait_ns IS NOT NULL
-ORDER BY caused_wait_ns DESC, rank
-"""
-_WAITS = f"""
+# Concurrent waits of a rank count once: all of them, and those for one straggler.
+_WAITS = """
 WITH
-  wait AS (SELECT rank, straggler_rank, wait_ns FROM collective_waits {COMPLETE} WHERE wait_ns IS NOT NULL),
-  steps AS (SELECT count(DISTINCT step) AS count FROM step_summary WHERE NOT partial),
-  caused AS (SELECT straggler_rank AS rank, sum(wait_ns) AS ns FROM wait GROUP BY ALL),
-  waited AS (SELECT rank, sum(wait_ns) AS ns FROM wait GROUP BY rank)
-SELECT stragglers.rank, coalesce(caused.ns, 0) / steps.count AS caused_wait_ns,
+  wait AS (
+    SELECT rank, straggler_rank, start_ns, start_ns + wait_ns AS end_ns,
+      coalesce(max(end_ns) OVER of_rank, 0) AS counted_ns,
+      coalesce(max(end_ns) OVER of_pair, 0) AS pair_counted_ns
+    FROM collective_waits {complete}
+    WHERE wait_ns IS NOT NULL
+    WINDOW
+      of_rank AS (
+        PARTITION BY rank ORDER BY start_ns, event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ),
+      of_pair AS (
+        PARTITION BY rank, straggler_rank ORDER BY start_ns, event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      )
+  ),
+  caused AS (
+    SELECT straggler_rank AS rank, sum(greatest(end_ns - greatest(start_ns, pair_counted_ns), 0)) AS ns
+    FROM wait GROUP BY straggler_rank
+  ),
+  waited AS (
+    SELECT rank, sum(greatest(end_ns - greatest(start_ns, counted_ns), 0)) AS ns FROM wait GROUP BY rank
+  )
+SELECT stragglers.rank, coalesce(caused.ns, 0) / {times} AS caused_wait_ns,
   coalesce(caused.ns, 0) / nullif((SELECT sum(ns) FROM caused), 0) AS share, arrived_last, collectives,
-  coalesce(waited.ns, 0) / steps.count AS waiting_ns
+  coalesce(waited.ns, 0) / {times} AS waiting_ns
 FROM stragglers
-CROSS JOIN steps
 LEFT JOIN caused USING (rank)
 LEFT JOIN waited USING (rank)
 WHERE caused_wait_ns IS NOT NULL
-ORDER BY caused_wait_ns DESC, stragglers.rank
+ORDER BY 2 DESC, stragglers.rank
 """
 _COLLECTIVES = """
 SELECT collective || ' of ' || members || ' ranks' AS name, count(*) AS count,
@@ -224,8 +238,11 @@ def _collectives_figure(data: ReportData, rows: Sequence[Row], steps: Steps | No
 
 
 def _straggler_cards(data: ReportData) -> list[Card]:
-    per_step = "" if complete_steps(data) is None else " per step"
-    rows = data.rows(_WAITS if per_step else _STRAGGLERS, "stragglers")
+    per_step, complete, times = "", "", "1"
+    if complete_steps(data) is not None:
+        per_step, complete = " per step", COMPLETE
+        times = "(SELECT count(DISTINCT step) FROM step_summary WHERE NOT partial)"
+    rows = data.rows(_WAITS.format(complete=complete, times=times), "stragglers")
     if not rows:
         return []
     if not rows[0]["caused_wait_ns"]:

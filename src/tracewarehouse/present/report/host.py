@@ -53,10 +53,10 @@ _PROFILER_TABLES = (
 )
 
 
-def host_section(data: ReportData, rank: int | None) -> Section:
-    """The section; its flame view is of `rank`."""
+def host_section(data: ReportData, place: tuple[int | None, int | None]) -> Section:
+    """The section; its flame view is of the rank and step of the worst finding."""
     cards = [*_idle_cards(data), *_thread_cards(data), *_annotations_card(data), *_calls_card(data)]
-    view = flame_view(data, rank)
+    view = flame_view(data, *place)
     flames = () if view is None else (view,)
     summary = _summary(data)
     operators = (_OPERATORS,) if breakdown(data) is None else ()

@@ -79,9 +79,16 @@ def kernels_section(data: ReportData) -> Section:
     )
     cards = (*_kernel_cards(data), *_compiled_cards(data), _operators_card(data), *_launch_cards(data))
     summary = _kernels_summary(data)
-    # The command that profiles the kernel with the most time.
+    # The command that profiles the kernel with the most time, which the summary names.
     profiled = data.rows(
-        "SELECT kernel, command FROM ncu_commands ORDER BY gpu_sum_ns DESC, rank, kernel LIMIT 1",
+        f"""
+        WITH named AS ({_BY_NAME})
+        SELECT kernel, command
+        FROM ncu_commands
+        ORDER BY name = (SELECT arg_max(name, ns) FROM named) DESC, gpu_sum_ns DESC, rank, kernel
+        LIMIT 1
+        """,
+        "kernel_summary",
         "ncu_commands",
     )
     commands = tuple(

@@ -112,10 +112,10 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             *inference_section(data),
             *graphs_section(data),
         ]
-        ranks = [row["rank"] for group in finding_groups(findings.rows()) for row in group]
+        places = [(row["rank"], row["step"]) for group in finding_groups(findings.rows()) for row in group]
         parts: dict[str, Callable[[ReportData], Section]] = {
             **_SECTIONS,
-            "host": partial(host_section, rank=next(iter(ranks), None)),
+            "host": partial(host_section, place=next(iter(places), (None, None))),
             "data quality": quality_section,
         }
         for name, build in parts.items():

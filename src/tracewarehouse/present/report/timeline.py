@@ -62,6 +62,19 @@ FROM {slices} WHERE NOT (is_whole OR dur_ns >= {bin_ns} * factor)
 GROUP BY rank, lane, track, category, step, start_ns // greatest({bin_ns} * factor, 1)
 ORDER BY rank, lane, track, start_ns, dur_ns DESC, category
 """
+# A collective on the host waits first; one on a GPU is split in the GPU lane.
+_WAIT_PARTS = """
+SELECT rank, 'thread' AS lane, event_id, 'host_wait' AS category, 0 AS after_ns, wait_ns AS part_ns,
+  last_rank AS waits_for
+FROM collective_waits WHERE wait_ns > 0
+UNION ALL
+SELECT rank, 'thread', event_id, NULL, wait_ns, dur_ns - wait_ns, NULL FROM collective_waits WHERE wait_ns > 0
+"""
+_NO_PARTS = """
+SELECT 0 AS rank, '' AS lane, 0 AS event_id, NULL AS category, 0 AS after_ns, 0 AS part_ns,
+  NULL::INTEGER AS waits_for
+LIMIT 0
+"""
 _MEDIAN_STEP = """
 WITH each AS (SELECT step, avg(period_ns) AS ns FROM step_summary WHERE NOT partial GROUP BY step)
 SELECT step FROM each ORDER BY abs(ns - (SELECT median(ns) FROM each)), step LIMIT 1
@@ -294,9 +307,13 @@ def _slices(
     WHERE rank IN ({listed})
     """
     tracks = f"""
-    SELECT rank, lane, track, category, start_ns - {offset} AS start_ns, dur_ns, event_id, name, op_name,
-      NULL::INTEGER AS waits_for, NULL::BIGINT AS step
-    FROM drawn WHERE rank IN ({with_detail})
+    SELECT rank, lane, track, coalesce(part.category, drawn.category) AS category,
+      start_ns - {offset} + coalesce(part.after_ns, 0) AS start_ns, coalesce(part.part_ns, dur_ns) AS dur_ns,
+      event_id, name, op_name, part.waits_for, NULL::BIGINT AS step
+    FROM drawn
+    LEFT JOIN ({_WAIT_PARTS if data.has_rows("collective_waits") else _NO_PARTS}) AS part
+      USING (rank, lane, event_id)
+    WHERE rank IN ({with_detail})
     """
     if not steps:
         return f"{segments} UNION ALL {tracks}", ""
@@ -386,6 +403,7 @@ _CATEGORIES = {
     "memory": "memcpy/memset",
     "annotation": "annotation",
     "dataloader": "waiting for data",
+    "host_wait": "waiting for another rank",
     "operator": "operator",
     "launch": "launch call",
     "blocking": "blocking call",
@@ -397,10 +415,11 @@ _COLORS = {
     "memory": "exposed_memory",
     "annotation": "base",
     "dataloader": "idle_dataloader",
+    "host_wait": "comm_wait",
     "operator": "hidden_comm",
     "launch": "plain",
     "blocking": "idle_sync",
-    "call": "idle_queued",
+    "call": "head",
 }
 
 
@@ -529,13 +548,13 @@ HOST_CATEGORIES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def flame_view(data: ReportData, rank: int | None) -> FlameView | None:
-    """The stacks of a rank, else of the first one, in the median step or, without steps, in its recording.
+def flame_view(data: ReportData, rank: int | None = None, step: int | None = None) -> FlameView | None:
+    """The stacks of a rank, else of the first one, in a step, else the median one or the recording.
 
     None if no slice has another one inside.
     """
     chosen = data.selected.ranks[0] if rank is None else rank
-    step = median_step(data)
+    step = median_step(data) if step is None else step
     params = {} if step is None else {"only_step": step}
     rows = data.side.select(ranks=chosen).analyze_or_skip("host_stacks", **params).rows()
     if max((row["depth"] for row in rows), default=0) < 2:
@@ -602,7 +621,7 @@ def median_steps(runs: Sequence[Selection]) -> tuple[list[Section], list[Section
     for side in runs:
         with report_data(side) as data:
             views.append(_timeline_view(data))
-            flames.append(flame_view(data, None))
+            flames.append(flame_view(data))
     drawn = [view for view in views if view is not None]
     stacks = tuple(
         replace(view, label=f"{name}: {view.label}")

@@ -1,7 +1,7 @@
 // The timelines of a page. Times are ns since the first slice; `report/timeline.py` describes the data.
 (() => {
   const AXIS = 20, GAP = 2, HEIGHT = { stream: 15, thread: 33 };
-  const THREAD_ROW = { annotation: 0, dataloader: 0, operator: 1 };  // of three; calls are in the last
+  const THREAD_ROW = { annotation: 0, host_wait: 0, dataloader: 0, operator: 1 };  // of three; calls are in the last
   const UNITS = [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']];
   const digits = value => value >= 100 ? value.toFixed(0) : value.toPrecision(3);
   const time = ns => {
@@ -267,18 +267,17 @@
       .flatMap(track => track.slices.filter(slice => slice.start < to && slice.start + slice.dur > from && fits(slice)))
       .map(slice => ({ rank, slice, ns: Math.min(slice.start + slice.dur, to) - Math.max(slice.start, from) }))
       .sort((a, b) => b.ns - a.ns);
-    // Who waits at a mark: the longest wait of each waiting rank, the longest first; without GPUs, in Gloo or MPI.
+    // Who waits at a mark: the longest wait of each waiting rank, the longest first.
+    const waiting = hasGpu ? ['gpu', 'rest'] : ['thread'];
     function waitsAt({ rank, from, to }) {
-      const isHost = slice => /^(gloo|mpi):/.test(data.names[slice.name]);
-      if (!hasGpu) return ranks.flatMap(other => other === rank ? [] : during(other, from, to, ['thread'], isHost).slice(0, 1)).sort((a, b) => b.ns - a.ns);
-      const own = during(rank, from, to, ['gpu', 'rest'], slice => slice.waits >= 0);
-      const others = ranks.flatMap(other => during(other, from, to, ['gpu', 'rest'], slice => slice.waits === rank).slice(0, 1));
+      const own = during(rank, from, to, waiting, slice => slice.waits >= 0);
+      const others = ranks.flatMap(other => during(other, from, to, waiting, slice => slice.waits === rank).slice(0, 1));
       return (others.length ? others : own.slice(0, 1)).sort((a, b) => b.ns - a.ns);
     }
     // Shows the worst occurrence of a finding: who waits, and what the rank in question runs meanwhile, with names.
     function jump(key) {
       mark = data.marks.find(each => each.key === key);
-      const { from, to } = mark, waits = waitsAt(mark), late = waits.length && hasGpu ? waits[0].slice.waits : mark.rank;
+      const { from, to } = mark, waits = waitsAt(mark), late = waits.length ? waits[0].slice.waits : mark.rank;
       focus = [...new Set([mark.rank, late, ...waits.map(wait => wait.rank), data.median])].filter(rank => ranks.includes(rank));
       if (hasGpu) { open.clear(); for (const rank of focus.slice(0, 2)) open.add(rank); }
       shown = ranks;
