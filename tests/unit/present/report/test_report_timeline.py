@@ -15,7 +15,7 @@ import pytest
 import chrome_format
 import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
-from conftest import deep
+from conftest import ROOT, deep
 from report_checks import write
 from simulated import INJECTED, NEEDED
 from tracewarehouse.present.report import timeline
@@ -232,3 +232,28 @@ def test_one_click_sends_the_drawn_slices_to_perfetto(window: Browser, folder: P
     )
     sent = {(each["name"], round(float(each["dur"]) * 1000)) for each in events if each["ph"] == "X"}
     assert {(row["name"], row["dur_ns"]) for row in kernels.rows()} <= sent
+
+
+def test_collectives_on_the_host_wait_first(folder: Path) -> None:
+    warehouse = tw.open(folder / "host")
+    traces = sorted((ROOT / "tests" / "data" / "gloo-cpu").glob("rank*.json.gz"))
+    warehouse.ingest(*traces, run="job", jobs=1)
+    run = warehouse.select("job")
+    with report_data(run.selection) as data:
+        drawn = timeline.timeline(data, finding_groups(run.check().rows()))
+    assert drawn is not None
+    waits = [
+        (row["rank"], row["waits_for"], row["dur_ns"]) for row in drawn.rows if row["waits_for"] is not None
+    ]
+    collectives = run.analyze("collective_waits").rows()
+    expected = [
+        (row["rank"], row["last_rank"], row["wait_ns"])
+        for row in collectives
+        if row["wait_ns"] and row["step"] in drawn.steps
+    ]
+    assert waits and sorted(waits) == sorted(expected)
+    ends = {
+        (row["rank"], row["start_ns"] + row["dur_ns"]) for row in drawn.rows if row["waits_for"] is not None
+    }
+    transfers = {(row["rank"], row["start_ns"]) for row in drawn.rows if row["category"] == "annotation"}
+    assert ends <= transfers
