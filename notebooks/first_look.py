@@ -111,7 +111,7 @@ print("layers that differ from the others:", layers.filter("is_outlier")["name"]
 # %% [markdown]
 # ## Plots, reports and traces
 #
-# Every result can be plotted, and `tw report` writes everything to one HTML page; both need the extra `plot`.
+# Every result can be plotted, with the extra `plot`, and `tw report` writes everything to one HTML page.
 # `tw export trace first --around input_bound` writes the worst occurrence of a finding as a trace
 # for [Perfetto](https://ui.perfetto.dev).
 

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Extras of contributors: what they install is not needed to use the package.
-CONTRIBUTORS = ("dev", "wheels")
+CONTRIBUTORS = ("dev", "docs", "wheels")
 EXTRAS = [name for name in PROJECT["optional-dependencies"] if name not in CONTRIBUTORS]
 NAMES = {"MIT License": "MIT", "BSD License": "BSD", "ISC License (ISCL)": "ISC", "Apache 2.0": "Apache-2.0"}
 

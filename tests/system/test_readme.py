@@ -97,7 +97,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_two_install_lines_work() -> None:
     first, second = [line for line in shell_lines() if line.startswith(INSTALLS)]
-    assert first.endswith("&& pip install -q '.[plot,shell]' && tw demo")
+    assert first.endswith("&& pip install -q '.[shell]' && tw demo")
     assert second.endswith("install -q -e '.[dev]' && .venv/bin/pytest")
     assert f"'^{INSTALLS}'" in (ROOT / ".ci" / "run").read_text()
 
