@@ -161,6 +161,7 @@ MIN_STEPS = 3  # per side, below which the sample is the window
 _BEYOND_RUNS = 0.10  # from this end of an interval on, the noise between runs does not explain it
 _RUNS_VARY = "runs of one job vary by 1–3 %, so this alone says nothing about the change"
 _MORE_THAN_RUNS = "runs of one job vary by 1–3 %, less than this difference"
+_STEPS_VARY = "runs of one job vary by 1–3 %, and these steps too much to tell"
 _OF_RECORDINGS: dict[Word, str] = {
     "slower": "this recording is slower",
     "faster": "this recording is faster",
@@ -368,6 +369,8 @@ def _reason(
     if kind == "step":
         if test is None:
             return "too few independent steps for an interval"
+        if word == "inconclusive":
+            return _STEPS_VARY
         return _MORE_THAN_RUNS if max(test.low, -test.high) > _BEYOND_RUNS else _RUNS_VARY
     if word == "inconclusive":
         return "the interval contains 0 and extends beyond ± min-effect"

@@ -146,8 +146,8 @@ def test_one_run_per_side_is_within_run_only() -> None:
         (60, 0.8, "this recording is faster; runs of one job vary by 1–3 %, less than this difference"),
         (60, 0.93, "this recording is faster; runs of one job vary by 1–3 %, so"),
         (60, 1.0, "these recordings are alike; runs of one job vary by 1–3 %, so"),
-        (6, 1.0, "inconclusive; runs of one job vary by 1–3 %, so"),
-        (3, 1.0, "inconclusive; runs of one job vary by 1–3 %, so"),
+        (6, 1.0, "inconclusive; runs of one job vary by 1–3 %, and these steps too much"),
+        (3, 1.0, "inconclusive; runs of one job vary by 1–3 %, and these steps too much"),
     ],
 )
 def test_one_run_per_side_says_what_it_does_not_show(steps: int, by: float, said: str) -> None:
