@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from importlib import import_module
 from queue import SimpleQueue
 from subprocess import PIPE, Popen
 from threading import Thread
@@ -31,6 +32,7 @@ from tracewarehouse.result import Provenance, Result, Skipped
 
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import QueryLimitError
+    from tracewarehouse.warehouse import Warehouse
 
 _LIMITS: Final = Limits()
 # For opening the warehouse, and for sending the rows; the limits hold while the statement runs.
@@ -40,7 +42,7 @@ _MAIN = f"from {__name__} import main; main()"
 
 
 class Request(Struct):
-    """One statement, and the warehouse."""
+    """One statement, or a function `call` ("module:name") with arguments as JSON, and the warehouse."""
 
     sql: str
     place: str
@@ -50,10 +52,15 @@ class Request(Struct):
     verify: bool = False
     runs: tuple[str, ...] | None = None
     ranks: tuple[int, ...] | None = None
+    call: str = ""
+    arguments: str = ""
 
 
 class Answer(Struct):
-    """The rows of a statement and what describes them, or its error: class, message, hint."""
+    """The rows of a statement and what describes them, or its error: class, message, hint.
+
+    For a call, `rows` is what it returned.
+    """
 
     rows: bytes = b""
     provenance: Provenance | None = None
@@ -89,10 +96,35 @@ class LimitedQueries:
         Raises QueryError with DuckDB's message, QueryLimitError beyond a limit or if the rows have more than
         `most_bytes`, UnknownName for a run or rank.
         """
-        options = dict(self._root.options) if isinstance(self._root, StoreUrl) else {}
-        request = Request(sql, str(self._root), options, limits, self._most_bytes, self._verify)
+        request = self._request(sql, limits)
         request.runs = None if runs is None else tuple(runs)
         request.ranks = None if ranks is None else tuple(ranks)
+        return _result(await self._answer(request))
+
+    async def call(self, function: str, arguments: str, limits: Limits) -> bytes:
+        """What a function of this package returns, which a child calls with the warehouse and the arguments.
+
+        Args:
+            function: Its module and name, as in "tracewarehouse.serve.mcp:answer".
+            arguments: JSON.
+            limits: Of memory and time; `max_rows` has no effect.
+
+        Raises:
+            QueryLimitError: It needs more.
+        """
+        request = self._request("", limits)
+        request.call, request.arguments = function, arguments
+        answered = await self._answer(request)
+        if answered.error is not None:
+            raise _error(*answered.error)
+        return answered.rows
+
+    def _request(self, sql: str, limits: Limits) -> Request:
+        options = dict(self._root.options) if isinstance(self._root, StoreUrl) else {}
+        return Request(sql, str(self._root), options, limits, self._most_bytes, self._verify)
+
+    async def _answer(self, request: Request) -> Answer:
+        limits = request.limits
         async with self._free:
             child = self._idle.pop() if self._idle else _Child()
             try:
@@ -107,7 +139,7 @@ class LimitedQueries:
             if data is None:
                 raise _killed(child.killed and child.killed.by, limits)
             self._idle.append(child)
-        return _result(msgspec.msgpack.decode(data, type=Answer))
+        return msgspec.msgpack.decode(data, type=Answer)
 
     def close(self) -> None:
         """Ends the children that run no statement; the next call starts new ones."""
@@ -259,13 +291,13 @@ def _read(requests: SimpleQueue[bytes | None]) -> None:
 
 def answer(request: Request, catalog: Catalog) -> Answer:
     """Runs the statement of a request; errors are part of the answer."""
-    from tracewarehouse.duck.engine import memory_error
+    from tracewarehouse.duck.engine import OutOfMemory, memory_error
 
     try:
-        return _rows(request, catalog)
+        return _returned(request, catalog) if request.call else _rows(request, catalog)
     except (TwError, StoreUnavailable) as error:
         failed: TwError | StoreUnavailable = error
-    except MemoryError:
+    except (MemoryError, OutOfMemory):
         failed = memory_error(request.limits)
     except Exception as error:
         failed = QueryError(f"unexpected {type(error).__name__}: {str(error).partition(chr(10))[0]}")
@@ -273,12 +305,25 @@ def answer(request: Request, catalog: Catalog) -> Answer:
     return Answer(error=(type(failed).__name__, cli_text(failed.message), hint))
 
 
-def _rows(request: Request, catalog: Catalog) -> Answer:
-    from tracewarehouse.duck.engine import QueryLimitError
+def _returned(request: Request, catalog: Catalog) -> Answer:
+    module, _, name = request.call.partition(":")
+    function = getattr(import_module(module), name)
+    limits = request.limits
+    with _warehouse(request, catalog) as every, child_limits.limited(limits.memory_bytes, limits.timeout_s):
+        return Answer(function(every, request.arguments))
+
+
+def _warehouse(request: Request, catalog: Catalog) -> Warehouse:
     from tracewarehouse.warehouse import Warehouse
 
     root = location(request.place, request.options or None)
-    with Warehouse(root, catalog=catalog, verify=request.verify, read_only=True) as every:
+    return Warehouse(root, catalog=catalog, verify=request.verify, read_only=True)
+
+
+def _rows(request: Request, catalog: Catalog) -> Answer:
+    from tracewarehouse.duck.engine import QueryLimitError
+
+    with _warehouse(request, catalog) as every:
         is_part = request.runs is not None or request.ranks is not None
         warehouse = every.select(request.runs, request.ranks) if is_part else every
         result = warehouse.query(request.sql, request.limits)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
@@ -63,6 +62,7 @@ _MOST_BYTES = 40_000  # of a JSON object
 _MOST_LINES = 15
 _MOST_TRACE_BYTES, _MOST_TRACES = 1_000_000, 4
 _LIMITS = Limits(max_rows=10_000)
+_TOOL_LIMITS = Limits(timeout_s=120.0, memory_bytes=4_000_000_000)
 # Sentences of rules, by tool: they may be longer.
 _SENTENCES = {
     "check": {"observation", "advice", "saving_limit"},
@@ -215,6 +215,37 @@ def _answering(
     return call
 
 
+def _limited(
+    tool: Callable[Concatenate[Warehouse, P], CallToolResult],
+) -> Callable[Concatenate[Tools, P], Coroutine[Any, Any, CallToolResult]]:
+    """A tool that a child process answers, which is killed beyond the limits; errors become answers."""
+    _LIMITED[tool.__name__] = tool
+
+    @wraps(tool)
+    async def call(self: Tools, /, *args: P.args, **named: P.kwargs) -> CallToolResult:
+        arguments = json.dumps([tool.__name__, args, named])
+        try:
+            found = await self.queries.call(f"{__name__}:{answer.__name__}", arguments, _TOOL_LIMITS)
+        except (TwError, StoreUnavailable) as error:
+            return _failed(tool.__name__, error)
+        return CallToolResult.model_validate_json(found)
+
+    return call
+
+
+_LIMITED: dict[str, Callable[..., CallToolResult]] = {}
+
+
+def answer(warehouse: Warehouse, arguments: str) -> bytes:
+    """What a tool answers, in the child: `arguments` has its name and its arguments."""
+    name, args, named = json.loads(arguments)
+    try:
+        found = _LIMITED[name](warehouse, *args, **named)
+    except (TwError, StoreUnavailable) as error:
+        found = _failed(name, error)
+    return found.model_dump_json(by_alias=True).encode()
+
+
 class Tools:
     """The tools; each opens the warehouse, so that it sees every run."""
 
@@ -224,13 +255,8 @@ class Tools:
         self.queries = LimitedQueries(root, verify=verify)
         self.traces: dict[str, str] = {}
 
-    @contextmanager
-    def _opened(
-        self, runs: Iterable[str] | None = None, ranks: Iterable[int] | None = None
-    ) -> Iterator[Warehouse]:
-        every = Warehouse(self.root, catalog=self.catalog, verify=self.verify, read_only=True)
-        with every as warehouse:
-            yield warehouse if runs is None and ranks is None else warehouse.select(runs, ranks)
+    def _opened(self) -> Warehouse:
+        return Warehouse(self.root, catalog=self.catalog, verify=self.verify, read_only=True)
 
     @_answering
     def runs(self, most: Most = 50) -> CallToolResult:
@@ -245,49 +271,44 @@ class Tools:
         newest = found.table.slice(max(len(found) - most, 0))
         return _answered("runs", lines, Result(newest, found.provenance, found.contract).envelope("runs"))
 
-    @_answering
-    def recording(self, run: Run) -> CallToolResult:
+    @_limited
+    def recording(warehouse: Warehouse, run: Run) -> CallToolResult:
         """What the recording of a run can show, and what limits claims about it."""
-        with self._opened([run]) as warehouse:
-            found = warehouse.analyze("recording")
+        found = warehouse.select([run]).analyze("recording")
         return _answered("recording", _limits(found.rows()), found.envelope("show"))
 
-    @_answering
+    @_limited
     def check(
-        self,
+        warehouse: Warehouse,
         runs: Runs = None,
         ranks: Ranks = None,
         rule: Annotated[str | None, Field(description="Only findings of this rule.")] = None,
         most: Most = 40,
     ) -> CallToolResult:
         """What limits the speed of runs: findings, most severe first, with evidence and advice."""
-        with self._opened(runs, ranks) as warehouse:
-            found: Result = warehouse.check()
+        found: Result = warehouse.select(runs, ranks).check()
         if rule is not None:
-            self.catalog.get(rule, kind="analysis")
+            warehouse.catalog.get(rule, kind="analysis")
             found = found.where(f"rule = '{rule}'")
         shown = found.head(most)
         return _answered("check", _findings(found), shown.envelope("check"))
 
-    @_answering
-    def diff(self, base: Run, head: Run) -> CallToolResult:
+    @_limited
+    def diff(warehouse: Warehouse, base: Run, head: Run) -> CallToolResult:
         """Compares two runs: whether the step time changed, by how much, and which parts moved."""
-        with self._opened() as warehouse:
-            change = warehouse.diff(base, head).changes()
-            text = enveloped("diff", [change_row(change)])
-        return _answered("diff", _changes(change), text)
+        change = warehouse.diff(base, head).changes()
+        return _answered("diff", _changes(change), enveloped("diff", [change_row(change)]))
 
-    @_answering
+    @_limited
     def history(
-        self,
+        warehouse: Warehouse,
         metric: Annotated[str, Field(description="ANALYSIS.COLUMN, or p99(step_time).")] = "step_time",
         runs: Runs = None,
         by: Annotated[Names, Field(description="A series per value of these labels: label.K.")] = None,
         most: Most = 100,
     ) -> CallToolResult:
         """A metric over recorded runs in time order, with the runs at which its level changed."""
-        with self._opened() as warehouse:
-            found = warehouse.history(metric, runs, by=by or ())
+        found = warehouse.history(metric, runs, by=by or ())
         rows = sum(len(each.points) for each in found.series)
         series, changes = plural(len(found.series), "series", "series"), plural(len(found.changes), "change")
         lines = [f"{series} of {plural(rows, 'run')}, {changes} of level"]
@@ -318,9 +339,9 @@ class Tools:
         line = f"{contract.kind} {contract.name}: {contract.summary} {columns}, {params}; see the JSON."
         return _answered("describe", [line], enveloped("describe", [self.catalog.description(contract)]))
 
-    @_answering
+    @_limited
     def show(
-        self,
+        warehouse: Warehouse,
         analysis: Annotated[str, Field(description="Name of an analysis; find lists them.")],
         run: Run = "@latest",
         ranks: Ranks = None,
@@ -330,8 +351,7 @@ class Tools:
         most: Most = 50,
     ) -> CallToolResult:
         """Runs an analysis on a run, such as kernel_summary, temporal_breakdown or stragglers."""
-        with self._opened([run], ranks) as warehouse:
-            found = warehouse.analyze(analysis, **(parameters or {}))
+        found = warehouse.select([run], ranks).analyze(analysis, **(parameters or {}))
         found = found.sort(*sort) if sort else found
         found = found.select(*columns) if columns else found
         return _answered("show", _counted(found, most), found.head(most).envelope("show"))
@@ -350,17 +370,16 @@ class Tools:
             return _failed("query", error)
         return _answered("query", _counted(found, most), found.head(most).envelope("query"))
 
-    @_answering
+    @_limited
     def whatif(
-        self,
+        warehouse: Warehouse,
         run: Run = "@latest",
         scales: Annotated[Names, Field(description="kernels[name='*gemm*']=0.5; null: fixes.")] = None,
         ranks: Ranks = None,
         most: Most = 30,
     ) -> CallToolResult:
         """Estimates the step time after fixes, or with some work made faster; savings do not add up."""
-        with self._opened() as warehouse:
-            found = warehouse.whatif(run, scales or (), ranks=ranks)
+        found = warehouse.whatif(run, scales or (), ranks=ranks)
         lines = _counted(found, most)
         for at, row in enumerate(() if scales else found.rows()[:most]):
             if row["after_ns"] is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -87,6 +88,19 @@ def test_a_child_is_killed_beyond_a_limit_and_replaced(root: Path) -> None:
         assert (await queries.query("SELECT 1 AS one")).rows() == [{"one": 1}]
 
     run(root, work, most_bytes=1 << 20)
+
+
+def test_what_a_tool_computes_has_limits(root: Path) -> None:
+    pytest.importorskip("mcp")
+    check = "tracewarehouse.serve.mcp:answer", json.dumps(["check", [], {}])
+
+    async def work(queries: LimitedQueries) -> None:
+        with pytest.raises(QueryLimitError, match="more than"):
+            await queries.call(*check, Limits(memory_bytes=2_000_000))
+        found = json.loads(await queries.call(*check, Limits()))
+        assert found["structuredContent"]["ok"] and not found["isError"]
+
+    run(root, work)
 
 
 def test_a_caller_that_goes_takes_its_child_along(root: Path) -> None:
