@@ -161,7 +161,7 @@ MIN_STEPS = 3  # per side, below which the sample is the window
 _BEYOND_RUNS = 0.10  # from this end of an interval on, the noise between runs does not explain it
 _RUNS_VARY = "runs of one job vary by 1–3 %, so this alone says nothing about the change"
 _MORE_THAN_RUNS = "runs of one job vary by 1–3 %, less than this difference"
-_STEPS_VARY = "runs of one job vary by 1–3 %, and these steps too much to tell"
+_STEPS_VARY = "runs of one job vary by 1–3 %, and these steps too much for a conclusion"
 _OF_RECORDINGS: dict[Word, str] = {
     "slower": "this recording is slower",
     "faster": "this recording is faster",
