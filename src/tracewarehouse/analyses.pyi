@@ -414,6 +414,9 @@ class Analyses(Generic[T_co]):
     def snapshot_peak(self) -> T_co:
         """What holds the memory at the peak of a memory snapshot: bytes by call stack, with the innermost
         frame outside of PyTorch."""
+    def source_summary(self, *, libraries: bool = True) -> T_co:
+        """GPU time by the Python function that launched it; backward counts for the function of its
+        forward."""
     def startup(
         self, *, warning_share: float = 0.1, critical_share: float = 0.5, minor_share: float = 0.01
     ) -> T_co:

@@ -139,6 +139,7 @@ JOIN events AS host
   AND host.event_id = coalesce(kernels.runtime_id, found.event_id)
 JOIN source_frames AS frame
   ON frame.run_id = host.run_id AND frame.rank = host.rank AND host.pre BETWEEN frame.pre AND frame.post
+  AND NOT frame.is_library
 GROUP BY found.run_id, found.rank, found.event_id
 """
 

@@ -27,8 +27,8 @@ READ = (
     "idle_intervals", "inference_steps", "kernel_summary", "key_averages", "launch_stats",
     "launch_summary", "memory_bandwidth_summary", "memory_by_op", "memory_curve", "memory_peak", "mfu",
     "mfu_run", "module_siblings", "module_summary", "name_summary", "ncu_commands", "op_summary",
-    "op_work_summary", "quality", "queue_length", "queue_length_summary", "roofline", "step_account",
-    "step_kernels", "step_summary", "stragglers", "temporal_breakdown", "timeline",
+    "op_work_summary", "quality", "queue_length", "queue_length_summary", "roofline", "source_summary",
+    "step_account", "step_kernels", "step_summary", "stragglers", "temporal_breakdown", "timeline",
 )  # fmt: skip
 
 

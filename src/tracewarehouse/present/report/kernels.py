@@ -55,6 +55,7 @@ ORDER BY ns DESC, name
 
 
 _TABLES = (
+    Listing("source_summary", "GPU time by Python function", "gpu_sum_ns DESC, source", is_combined=True),
     Listing("gpu_utilization", "GPU utilization by step", "rank, step NULLS FIRST"),
     Listing("gpu_metrics", "Sampled GPU metrics by step", "rank, device, step NULLS FIRST"),
     Listing("compiled_kernels", "Compiled kernels", "gpu_sum_ns DESC, name, kernel_hash", is_combined=True),
