@@ -95,7 +95,9 @@ def _stored(session: Session, paths: Sequence[str], by_name: bool) -> tuple[str,
     done = f"ingested {plural(len(files), 'file')}" if files else "ingested before"
     for line in (*notes, f"{done} into {folder}"):
         session.out.notice(line)
-    session.warehouse, session.place = folder, f" -w {quote(str(folder))}"
+    home = Path(os.environ.get("HOME") or ".")
+    shown = f"~/{quote(str(folder.relative_to(home)))}" if home in folder.parents else quote(str(folder))
+    session.warehouse, session.place = folder, f" -w {shown}"
     runs = Warehouse(folder, catalog=catalog).store.runs()
     of = ([run for run in runs if name in (None, run.partition("~")[0])] for name in names)
     return tuple(map(",".join, of))
