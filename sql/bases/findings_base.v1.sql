@@ -1,7 +1,7 @@
 -- /// tw
 -- summary     = "What every finding rule returns; a rule gives its condition, its numbers and its words."
 -- requires    = ["rank_limits@1", "rank_advice@1"]
--- excluded_by = ["lost_records"]
+-- excluded_by = ["lost_records", "no_work"]
 -- limited_by  = ["lost_events", "several_processes"]
 -- grain       = ["run_id", "rank", "subject"]
 -- order       = ["run_id", "rank", "-share"]

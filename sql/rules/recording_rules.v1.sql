@@ -28,6 +28,7 @@ FROM (
     ('work_before', 'complete steps include GPU work that was launched before the recording ({rows}, {affected})', 'record more steps, or call torch.cuda.synchronize() before the first'),
     ('no_complete_step', 'no complete step among {of_steps}', 'record 3 more steps: schedule(active=5)'),
     ('no_gpu_work', 'steps without GPU activities, although there are some outside of steps', 'call the step of the profiler in the process and thread that launch the work'),
+    ('no_work', 'the profiler stopped before the work of the last step began', 'record as many steps as the schedule says, or call schedule(repeat=1)'),
     ('lost_events', 'the file is damaged; lost events: {rows} or more', 'write the file again, and copy it only when it is complete'),
     ('ranks_missing', 'not in the run: {named} of {of_ranks}', 'record and ingest all ranks of a process group'),
     ('implausible_world_size', 'the file says that there are {of_ranks} ranks, which is ignored: whether ranks are missing is not known', 'find out what wrote the number, and record again'),

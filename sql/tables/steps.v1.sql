@@ -19,7 +19,7 @@
 -- period_start_ns = { type = "BIGINT", signed = true, unit = "ts", doc = "End of the previous step; for the first step its start on the host." }
 -- period_ns       = { type = "BIGINT", unit = "ns", doc = "From period_start_ns to the end of the step: that of its last GPU activity or, without one, of its annotation. Periods are contiguous." }
 -- partial         = { type = "BOOLEAN", doc = "True if the step is incomplete, for the reason in `incomplete`." }
--- incomplete      = { type = "VARCHAR", null = true, doc = "Why it is left out where complete steps are analyzed. cut_off: it reaches beyond the window that the profiler says it recorded, touches the edge of what was recorded if the file does not say, or its launches were still queued at the end; lost_records: more than 1 % of its launches have lost their GPU activities, or a graph launch some of them; no_gpu_work: it has no GPU activities, but some were launched outside of steps. Null if it is complete." }
+-- incomplete      = { type = "VARCHAR", null = true, doc = "Why it is left out where complete steps are analyzed. cut_off: it reaches beyond the window that the profiler says it recorded, touches the edge of what was recorded if the file does not say, or its launches were still queued at the end; lost_records: more than 1 % of its launches have lost their GPU activities, or a graph launch some of them; no_gpu_work: it has no GPU activities, but some were launched outside of steps; no_work: it is the last one and loads data, but nothing else begins in it, because the profiler stopped. Null if it is complete." }
 --
 -- [changes]
 -- 1 = "First version."

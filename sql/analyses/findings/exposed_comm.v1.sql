@@ -7,7 +7,7 @@
 -- summary  = "Detects a large share of exposed communication that is not waiting for another rank."
 -- requires = ["account_segments@1", "analyzed_intervals@1", "collectives@1", "data_quality@1"]
 -- needs    = ["gpu", "collectives"]
--- excluded_by = ["lost_records", "mixed_attempts"]
+-- excluded_by = ["lost_records", "mixed_attempts", "no_work"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
 -- confidence = "high"
 --

@@ -6,7 +6,7 @@
 -- summary  = "Detects CPU-only runs that spend much of their time copying and converting tensors."
 -- requires = ["host_occurrences@1"]
 -- needs    = ["cpu_only"]
--- excluded_by = []
+-- excluded_by = ["no_work"]
 -- limited_by = ["lost_events", "several_processes"]
 -- confidence = "high"
 --

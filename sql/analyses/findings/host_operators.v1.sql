@@ -6,7 +6,7 @@
 -- summary  = "Names the operator with the most self time in CPU-only runs."
 -- requires = ["host_occurrences@1"]
 -- needs    = ["cpu_only"]
--- excluded_by = []
+-- excluded_by = ["no_work"]
 -- limited_by = ["lost_events", "several_processes"]
 -- confidence = "medium"
 --

@@ -7,7 +7,7 @@
 -- summary  = "Detects ranks that wait in receives until another rank sends, as between the stages of a pipeline."
 -- requires = ["account_segments@1", "analyzed_intervals@1", "collective_arrivals@1", "host_occurrences@1"]
 -- needs    = ["collectives"]
--- excluded_by = ["lost_records", "mixed_attempts"]
+-- excluded_by = ["lost_records", "mixed_attempts", "no_work"]
 -- limited_by = ["lost_events", "several_processes", "late_start"]
 -- confidence = "medium"
 --

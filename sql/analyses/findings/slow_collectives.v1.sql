@@ -7,7 +7,7 @@
 -- summary  = "Detects outlier collectives that took far longer than the median of their kind and size."
 -- requires = ["collective_arrivals@1", "analyzed_intervals@1"]
 -- needs    = ["collectives", "ranks>=2"]
--- excluded_by = ["lost_records", "mixed_attempts"]
+-- excluded_by = ["lost_records", "mixed_attempts", "no_work"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
 -- confidence = "medium"
 --

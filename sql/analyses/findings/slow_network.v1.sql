@@ -7,7 +7,7 @@
 -- summary  = "Detects process groups whose transfers take longer than those of comparable groups: a slow link, not a slow rank."
 -- requires = ["collective_arrivals@1", "collective_instances@1", "analyzed_intervals@1"]
 -- needs    = ["collectives", "message_sizes", "ranks>=2"]
--- excluded_by = ["lost_records", "mixed_attempts"]
+-- excluded_by = ["lost_records", "mixed_attempts", "no_work"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
 -- confidence = "medium"
 --

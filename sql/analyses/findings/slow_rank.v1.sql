@@ -7,7 +7,7 @@
 -- summary  = "Detects stragglers: ranks that the other ranks wait for at collectives."
 -- requires = ["collective_arrivals@1", "wait_attribution@1", "wait_attribution_basis@1", "analyzed_intervals@1", "analyzed_segments@1", "computation_reasons@1", "ranks@1"]
 -- needs    = ["collectives", "ranks>=2"]
--- excluded_by = ["lost_records", "mixed_attempts"]
+-- excluded_by = ["lost_records", "mixed_attempts", "no_work"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
 -- confidence = "high"
 --

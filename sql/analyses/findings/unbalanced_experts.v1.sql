@@ -7,7 +7,7 @@
 -- summary  = "Detects expert parallelism that lasts longer because ranks get different numbers of tokens in all-to-alls."
 -- requires = ["collective_arrivals@1", "collectives@1", "analyzed_segments@1"]
 -- needs    = ["gpu", "collectives", "message_sizes", "ranks>=2"]
--- excluded_by = ["lost_records", "mixed_attempts"]
+-- excluded_by = ["lost_records", "mixed_attempts", "no_work"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
 -- confidence = "medium"
 --

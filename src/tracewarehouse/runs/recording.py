@@ -25,6 +25,8 @@ _LATE_STEPS: Final = 2
 # Clocks of different hosts may differ by this much; attempts are further apart.
 _CLOCK_ERROR_NS: Final = 100_000_000
 _ATTEMPTS_APART_NS: Final = 1_000_000_000
+# Without complete steps, nothing remains that these do not affect.
+_LEAVE_OUT: Final = ("lost_records", "no_work")
 # Fact of a rank that is false → reason.
 _LACKING: Final = {
     "gpu": "host_only",
@@ -156,7 +158,7 @@ def _of_rank(rank: Rank, level: str) -> Iterator[Reason]:
         found += [{"reason": reason, "level": _NOT_RECORDED} for reason in lacking]
     for limit in found:
         if limit.get("level", LIMIT) == level:
-            is_basis = limit["reason"] != "lost_records" or facts.get("complete_steps")
+            is_basis = limit["reason"] not in _LEAVE_OUT or facts.get("complete_steps")
             state = USABLE if is_basis else NO_BASIS
             yield _reason(rank.run, rank.rank, limit, state, of_steps=facts.get("steps"))
 

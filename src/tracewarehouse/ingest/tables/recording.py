@@ -265,10 +265,11 @@ def limits(
 
 
 def _of_steps(steps: pa.Table) -> Iterator[Limit]:
-    """No complete step, and steps without GPU activities."""
-    idle = steps.column("incomplete").to_pylist().count("no_gpu_work")
-    if idle:
-        yield _reason("no_gpu_work", True, rows=idle, steps=idle)
+    """No complete step, and steps without work."""
+    reasons = steps.column("incomplete").to_pylist()
+    for reason in ("no_gpu_work", "no_work"):
+        if rows := reasons.count(reason):
+            yield _reason(reason, True, rows=rows, steps=rows)
     if steps.num_rows and pc.all(steps.column("partial")).as_py():
         yield _reason("no_complete_step", True, rows=steps.num_rows)
 

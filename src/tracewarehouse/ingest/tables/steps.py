@@ -150,7 +150,9 @@ _PREFIX: Final = "ProfilerStep#"
 # Whole numbers of 64 bits have up to 19 digits.
 _NUMBER: Final = late_regex("0*([0-9]{1,19})(?![0-9])")
 _PHASES: Final = ("X", "B", "E", "i", "I", "C", "P", "R")
-_INCOMPLETE: Final = ("lost_records", "cut_off", "no_gpu_work")
+_INCOMPLETE: Final = ("lost_records", "cut_off", "no_gpu_work", "no_work")
+_LOADER: Final = "enumerate(DataLoader)#"
+_WORK: Final = ("cpu_op", "cuda_runtime", "cuda_driver")
 # What PyTorch's profiler writes when it starts and when it stops to record.
 _WINDOW_STARTS: Final = r"^(Iteration Start: PyTorch Profiler|PyTorch Profiler \(\d+\)$)"
 _WINDOW_END: Final = "Record Window End"
@@ -299,7 +301,10 @@ def _steps_of_rank(
     is_outside = (launches.runtime >= 0) & ~columns.valid("step", launches.rows)
     is_idle = ~has_device & is_outside.any()
     has_lost = np.isin(step, lost_steps(columns, unrecorded, rank))
-    reason = np.select([has_lost, is_cut, is_idle], range(3), -1)
+    has_no_work = np.zeros(count, np.bool_)
+    if count and not has_device[last := int(by_start[-1])]:
+        has_no_work[last] = _only_loads(columns, rows, host_start[last], host_end[last])
+    reason = np.select([has_lost, is_cut, is_idle, has_no_work], range(4), -1)
     return pa.table(
         {
             "step": bigint_column(step),
@@ -314,6 +319,20 @@ def _steps_of_rank(
             "incomplete": encoded_texts(reason, _INCOMPLETE),
         }
     )
+
+
+def _only_loads(columns: Columns, rows: slice, start_ns: int, end_ns: int) -> bool:
+    """Whether a step loads data, and nothing else begins in it: the profiler stopped before its work."""
+    loader = flags(pc.starts_with(columns.words("name"), _LOADER))
+    loads = rows.start + np.flatnonzero(columns.where("name", loader, rows))
+    load_start, load_end = (np.sort(each) for each in start_and_end(columns, loads.astype(np.int32)))
+    work = rows.start + np.flatnonzero(columns.is_one_of("category", _WORK, rows))
+    ts = columns.ints("ts_ns", work).values
+    ts = ts[(start_ns <= ts) & (ts < end_ns)]
+    before = np.searchsorted(load_start, ts, side="right") - 1
+    is_loading = before >= 0
+    is_loading[is_loading] = ts[is_loading] < load_end[before[is_loading]]
+    return bool(((start_ns <= load_start) & (load_start < end_ns)).any() and is_loading.all())
 
 
 def _recorded_window(columns: Columns, rows: slice) -> tuple[int, int] | None:
