@@ -279,11 +279,15 @@ def test_a_step_without_gpu_work_beside_work_outside_of_steps(tmp_path: Path) ->
 @pytest.mark.parametrize("works", [False, True])
 def test_a_last_step_that_only_loads_data(tmp_path: Path, works: bool) -> None:
     """The loop ended in the middle of a cycle of the schedule."""
-    at = 5 * STEP_NS
-    lines = [*steps(20, count=2), f"step t1 2 {at} 5_000", f"op t1 after {at + 9_000} 100"]
-    lines += [f'ann t1 "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__" {at + 100} 4_000']
-    lines += [f"op t1 aten::stack {at + 200} 1_000"]
-    lines += [f"op t1 aten::mm {at + 4_200} 100"] if works else []
+    lines = ["op t1 before 0 100", "op t1 after 50_000 100", "step t1 2 30_000 5_000"]
+    lines += [
+        line
+        for at in (10_000, 20_000)
+        for line in (f"step t1 {at // 20_000} {at} 9_000", f"op t1 aten::mm {at} 100")
+    ]
+    lines += ['ann t1 "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__" 30_100 4_000']
+    lines += ["op t1 aten::stack 30_200 1_000"]
+    lines += ["op t1 aten::mm 34_200 100"] if works else []
     found = Found(lines, tmp_path)
     assert found.incomplete == [None, None, None if works else "no_work"]
     assert found.limits.keys() == (set() if works else {"no_work"})
