@@ -405,6 +405,10 @@ def _is_file(root: Path) -> WarehouseError:
 
 
 def _missing(root: Path) -> WarehouseError:
+    if (root / "inbox").is_dir():
+        return WarehouseError(
+            f"{root}: no runs yet, only traces of training jobs in the inbox", hints.ingest_inbox()
+        )
     if root.exists():
         return WarehouseError(
             f"{root}: not a warehouse: the folder has no {WAREHOUSE}",
