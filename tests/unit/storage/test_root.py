@@ -63,10 +63,10 @@ def test_a_file_is_no_warehouse(tmp_path: Path) -> None:
 def test_a_folder_of_other_things_is_no_warehouse(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
     assert "not a warehouse" in refusal(lambda: Store.open(tmp_path)).message
-    (tmp_path / "inbox").mkdir()
-    assert "traces of training jobs in the inbox" in refusal(lambda: Store.open(tmp_path)).message
     assert "thesis.txt" in refusal(lambda: Store.open_or_create(tmp_path)).message
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    (tmp_path / "inbox").mkdir()
+    assert "traces of training jobs in the inbox" in refusal(lambda: Store.open(tmp_path)).message
 
 
 def test_a_missing_warehouse_is_said_to_be_missing(tmp_path: Path) -> None:
