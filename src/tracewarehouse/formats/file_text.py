@@ -90,11 +90,26 @@ class _TextBuffer:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def read_text(path: Path, spill: Path | None = None) -> Text:
+# The text of the last file that is read again soon.
+_KEPT: dict[tuple[Path, int, int], Text] = {}
+
+
+def read_text(path: Path, spill: Path | None = None, *, keep: bool = False) -> Text:
     """The complete decompressed content. Raises TraceFormatError if the file cannot be read.
 
-    Long text is memory-mapped from an unlinked temporary file in the folder `spill`.
+    Long text is memory-mapped from an unlinked temporary file in the folder `spill`. With `keep`, the next
+    call for the unchanged file need not read it.
     """
+    stat = path.stat()
+    key = path, stat.st_mtime_ns, stat.st_size
+    text = _KEPT.pop(key, None) or _read_text(path, spill)
+    if keep:
+        _KEPT.clear()
+        _KEPT[key] = text
+    return text
+
+
+def _read_text(path: Path, spill: Path | None) -> Text:
     text, stream = _TextBuffer(spill), TextStream(path)
     stream.feed(text.add)
     return Text(path, stream.stored_bytes, stream.size, stream.digest, text.buffer(), stream.cut)

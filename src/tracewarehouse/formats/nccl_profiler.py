@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part
-from tracewarehouse.formats.file_text import read_text
+from tracewarehouse.formats.file_text import head_of, read_text
 from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, map_tables, raw_table
-from tracewarehouse.formats.source_tables import CollectedSource
+from tracewarehouse.formats.source_tables import TextSource
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _FIRST: Final = late_regex(
     rb'\s*\[\s*\{[^{}]*"cat"\s*:\s*"(GROUP|GROUP_API|COLL|COLL_API|P2P|P2P_API|PROXY|GPU)"'
 )
 _RANK: Final = late_regex(rb'"CommHash"\s*:\s*"?(\w+)"?\s*,\s*"Rank"\s*:\s*(\d{1,6})\b')
+_HEAD_BYTES: Final = 1 << 20
 _HINT: Final = "the plug-in completes the file when the communicator is destroyed"
 
 
@@ -73,7 +74,8 @@ class NcclProfilerFile(msgspec.Struct, frozen=True):
 
     def parts(self) -> tuple[Part, ...]:
         """The process, with its rank in the first communicator."""
-        found = _RANK.search(bytes(read_text(self.path).buffer))
+        found = _RANK.search(head_of(self.path, _HEAD_BYTES))
+        found = found or _RANK.search(read_text(self.path, keep=True).buffer)
         return (Part(rank=int(found[2]) if found else None),)
 
     def read(self, part: Part, request: Request) -> NcclProfilerSource:
@@ -81,11 +83,11 @@ class NcclProfilerFile(msgspec.Struct, frozen=True):
         return NcclProfilerSource(self.path, part, request)
 
 
-class NcclProfilerSource(CollectedSource):
+class NcclProfilerSource(TextSource):
     """A Source with the activities of one process. The constructor reads the file."""
 
     def _read(self) -> None:
-        text = bytes(read_text(self._path, self._request.spill).buffer)
+        text = self._text.buffer
         try:
             records = msgspec.json.decode(text, type=list[_Record])
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats.base import values_of
+from tracewarehouse.formats.protobuf import DamagedError, Fields, Wire
 from tracewarehouse.formats.source_tables import to_ints
-from tracewarehouse.formats.xplane import DamagedError, Fields, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

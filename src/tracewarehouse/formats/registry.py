@@ -71,7 +71,7 @@ _NOT_EVENTS: Final = b"{"
 _BUILT_IN: Final = (
     ("nsys", "NsysFormat", (b"SQLite",)),
     ("nsys", "NsysReportFormat", (_NOT_EVENTS,)),
-    ("rpd", "RpdFormat", (b"SQLite",)),
+    ("rocpd", "RpdFormat", (b"SQLite",)),
     ("rocpd", "RocpdFormat", (b"SQLite",)),
     ("rocprofv3", "Rocprofv3Format", (b"rocprofiler-sdk-tool", b"Start_Timestamp", b"begin_ns")),
     ("xplane", "XplaneFormat", (b"/host:", b"/device:", b"Task Environment")),

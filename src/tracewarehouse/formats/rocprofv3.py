@@ -23,8 +23,8 @@ from tracewarehouse.formats.base import OnePartFile, Part
 from tracewarehouse.formats.file_text import csv_tables, head_of, read_text
 from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, map_tables, raw_table
 from tracewarehouse.formats.perfetto import records
-from tracewarehouse.formats.source_tables import CollectedSource, counted, to_ints
-from tracewarehouse.formats.xplane import DamagedError
+from tracewarehouse.formats.protobuf import DamagedError
+from tracewarehouse.formats.source_tables import CollectedSource, TextSource, counted, to_ints
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tracewarehouse.contracts.contract import RawTable
     from tracewarehouse.formats.base import Request
+    from tracewarehouse.formats.file_text import Buffer
 
 
 NAME: Final = "rocprofv3"
@@ -107,7 +108,7 @@ class Rocprofv3File:
 
     def parts(self) -> tuple[Part, ...]:
         """The processes in file order. Raises TraceFormatError."""
-        found = _decode(self.path, bytes(read_text(self.path).buffer))
+        found = _decode(self.path, read_text(self.path, keep=True).buffer)
         several = len(found) > 1
         return tuple(
             Part(
@@ -122,7 +123,7 @@ class Rocprofv3File:
         return Rocprofv3Source(self.path, part, request)
 
 
-class Rocprofv3Source(CollectedSource):
+class Rocprofv3Source(TextSource):
     """A Source with the activities of one process. The constructor reads the file."""
 
     def _facts(self) -> Mapping[str, object]:
@@ -142,9 +143,7 @@ class Rocprofv3Source(CollectedSource):
 
     def _read(self) -> None:
         number = int(self._part.name.split()[0]) if self._part.name else 0
-        process = self._process = _decode(
-            self._path, bytes(read_text(self._path, self._request.spill).buffer)
-        )[number]
+        process = self._process = _decode(self._path, self._text.buffer)[number]
         contract = contract_of(NAME)
         tables = {table.name: self._table(table) for table in contract.raw_tables}
         params = {"pid": str(process.metadata.get("pid", 0))}
@@ -270,11 +269,11 @@ class Rocprofv3CsvSource(CollectedSource):
         return pa.table({name: _csv_values(name, found.column(name)) for name in names})
 
 
-class Rocprofv3PerfettoSource(Rocprofv3CsvSource):
+class Rocprofv3PerfettoSource(TextSource, Rocprofv3CsvSource):
     """A Source with the activities of one process, whose records are slices of a Perfetto trace."""
 
     def _found(self, names: list[str]) -> tuple[dict[str, pa.Table], pa.Table, int | str]:
-        text = read_text(self._path, self._request.spill)
+        text = self._text
         if text.cut:
             raise TraceFormatError(self._path, text.cut, hint="record or copy the trace again")
         columns = {_KERNELS: "Kernel_Name", _COPIES: "Direction"}
@@ -353,7 +352,7 @@ def _csv_gpus(agents: pa.Table, kernels: pa.Table, copies: pa.Table) -> tuple[pa
     return gpus, devices
 
 
-def _decode(path: Path, text: bytes) -> list[_Process]:
+def _decode(path: Path, text: Buffer) -> list[_Process]:
     try:
         found = msgspec.json.decode(text, type=_Content).tools
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

@@ -19,7 +19,15 @@ import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from tracewarehouse.formats.base import ACTIVITIES, Defect, OnePartFile, Outcome, Part, Redaction, Request
-from tracewarehouse.formats.file_text import FileContent, TextStream, digest_of, digest_of_files, files_of
+from tracewarehouse.formats.file_text import (
+    FileContent,
+    Text,
+    TextStream,
+    digest_of,
+    digest_of_files,
+    files_of,
+    read_text,
+)
 from tracewarehouse.formats.redact.text import Redactor
 
 if TYPE_CHECKING:
@@ -452,8 +460,8 @@ class CollectedSource(FileSource):
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
         super().__init__(path, request)
-        self._content = self._digest()
         self._part = part
+        self._content = self._digest()
         self._unchanged = request.known_digest == self._content.digest
         if self._unchanged:
             return
@@ -481,6 +489,16 @@ class CollectedSource(FileSource):
         if self._unchanged:
             return {}
         return {ACTIVITIES: pa.RecordBatchReader.from_batches(self._rows.schema(), self._rows.batches())}
+
+
+class TextSource(CollectedSource):
+    """A CollectedSource whose file is read as a whole, once: `_text`. It is kept for other parts."""
+
+    _text: Text
+
+    def _digest(self) -> FileContent:
+        self._text = read_text(self._path, self._request.spill, keep=bool(self._part.name))
+        return FileContent(self._text.digest, self._text.text_bytes, self._text.stored_bytes)
 
 
 @lru_cache(maxsize=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import real_traces
+from tracewarehouse.formats.file_text import TextStream
 
 FOLDER = real_traces()
 KERNEL = {
@@ -153,3 +155,21 @@ def test_a_real_result(tmp_path: Path) -> None:
     (row,) = warehouse.analyze("temporal_breakdown").rows()
     assert row["busy_ns"] == 4233112334
     assert rows(warehouse, "SELECT launches FROM ranks") == [(False,)]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_compressed_file_is_decompressed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    path = tmp_path / "results.json.gz"
+    content = {"rocprofiler-sdk-tool": [process(pid) for pid in range(processes)]}
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    read: list[Path] = []
+    feed = TextStream.feed
+    monkeypatch.setattr(
+        TextStream, "feed", lambda self, *take: (read.append(self.path), feed(self, *take))[1]
+    )
+    warehouse = tw.open(tmp_path / "warehouse")
+    report = warehouse.ingest(path, run="run", jobs=1)
+    assert [file.state for file in report.files] == ["intact"] * processes
+    assert read == [path]
