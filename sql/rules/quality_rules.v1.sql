@@ -42,6 +42,8 @@ FROM (
     ('snapshot_segments_disagree', 'warning', 'file', 'a segment of a memory snapshot whose active bytes are not the sum of its active blocks'),
     ('open_range', 'warning', 'file', 'an NVTX range without an end, stored as an instant'),
     ('process_not_read', 'info', 'file', 'a record of a process without GPU activities, which belongs to no rank'),
+    ('joined', 'info', 'file', 'a GPU activity of a trace of torch and a recording of Nsight Systems of one process: operators, stacks and shapes are those of torch, as are the activities that both have'),
+    ('not_joined', 'warning', 'file', 'a GPU activity that a recording of Nsight Systems of the same process and time lacks: it is not joined with the trace'),
     ('non_event', 'info', 'events', 'an array element that is not an event'),
     ('unknown_category', 'info', 'events', 'an event of an unknown category'),
     ('duplicate_slice', 'info', 'events', 'a duplicate of a slice: same name, times, thread and category'),

@@ -34,8 +34,9 @@ class Part(Struct, frozen=True):
     """The part of a file that describes one rank. `name` is "" if the file holds a single rank.
 
     `rank`, `world_size`, `job` and `window` are known before the complete file is read; None if unknown.
-    `window` is the start and end of the profiling window, in ns since the epoch. `addition` names what the
-    part adds to a rank that a trace may describe as well; it is "" for a trace.
+    `window` is the start and end of the profiling window, in ns since the epoch; `start_ns` is known of a trace
+    of torch. `addition` names what the part adds to a rank that a trace may describe as well; it is "" for a
+    trace. `process` is its number.
     """
 
     name: str = ""
@@ -44,6 +45,8 @@ class Part(Struct, frozen=True):
     job: str | None = None
     window: tuple[int, int] | None = None
     addition: str = ""
+    process: int | None = None
+    start_ns: int | None = None
 
 
 # The reason of a loss behind a complete trace: no writer will continue such a file.

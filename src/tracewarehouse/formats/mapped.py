@@ -13,10 +13,12 @@ order, and beside them:
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache, partial
+from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -24,15 +26,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.contracts.sql_tokens import quote_name
-from tracewarehouse.formats.base import Part, Request
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Request, Source
 from tracewarehouse.formats.databases import check_complete, has_tables, open_database
 from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
 from tracewarehouse.formats.source_tables import (
     HAS_TEXT,
     POSITION,
     CollectedSource,
+    Notes,
     counted,
     declared_type,
     to_ints,
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract, RawTable
     from tracewarehouse.duck.engine import Connection
     from tracewarehouse.formats.databases import Condition, Database
-    from tracewarehouse.formats.source_tables import ActivityRows, Notes
+    from tracewarehouse.formats.source_tables import ActivityRows
 
 
 # DuckDB's names of the types of raw columns.
@@ -436,3 +441,98 @@ def own_formats() -> Iterator[ContractFormat]:
     yield from (
         ContractFormat(catalog.contracts[ref]) for ref in catalog.own if ref in catalog.refs("format")
     )
+
+
+# Findings about a recording by Nsight Systems that do not apply to what is joined.
+_OF_ITSELF: Final = ("rank_assumed", "clock_not_utc", "process_not_read")
+
+
+class JoinedSource:
+    """A Source: a trace of torch, and what only Nsight Systems recorded of its process.
+
+    `read` opens the recording by Nsight Systems. It is left out if it does not match or cannot be read.
+    """
+
+    def __init__(self, trace: Source, read: Callable[[], Source]) -> None:
+        self._trace, self._read, self._notes = trace, read, Notes()
+        self._recording: Outcome | None = None
+        # Row of the recording → event of the rank.
+        self._added: dict[int, int] = {}
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """The activities. They can be read once."""
+        batches = self._trace.tables[ACTIVITIES]
+        return {ACTIVITIES: pa.RecordBatchReader.from_batches(batches.schema, self._rows(batches))}
+
+    def _rows(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """The rows of the trace, and then the others."""
+        slices, rows = [], 0
+        for batch in batches:
+            is_slice = pc.and_(pc.equal(batch["ph"], "X"), pc.not_equal(batch["category"], "python_function"))
+            slices.append(batch.filter(pc.fill_null(is_slice, False)))
+            rows += len(batch)
+            yield batch
+        try:
+            recording = self._read()
+            found = recording.tables[ACTIVITIES].read_all()
+        except TraceFormatError as error:
+            self._notes.add("not_joined", 1, error.message)
+            return
+        for added in self._beside(slices, found.to_batches()):
+            ids = range(rows, rows + len(added))
+            self._added |= dict(zip(added["file_row"].to_pylist(), ids, strict=True))
+            rows += len(added)
+            yield from _added_rows(found, added, ids, batches.schema)
+        if "joined" in self._notes.found:
+            self._recording = recording.outcome()
+
+    def _beside(self, *both: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the recording that are added, by their number, and their time and arguments."""
+        from tracewarehouse.duck import engine
+
+        contract = contract_of("nsys_torch")
+        with engine.scratch(threads=1) as con:
+            for table, batches in zip(contract.raw_tables, both, strict=True):
+                names = [name for name, _ in table.columns if name in batches[0].schema.names]
+                types = {name: batches[0].schema.field(name).type for name in names}
+                some = (batch.select(names) for batch in batches)
+                register(con, table, raw_table(table, contract.name, types, some))
+            for batch in con.sql(contract.body).to_arrow_reader(_BATCH_ROWS):
+                yield _without_findings(batch, self._notes)
+
+    def outcome(self) -> Outcome:
+        """The facts about the trace, and about the recording if it is joined."""
+        trace, recording = self._trace.outcome(), self._recording
+        notes = (Defect(rule, *found) for rule, found in self._notes.found.items())
+        if recording is None:
+            return replace(trace, findings=(*trace.findings, *notes))
+        header = {**json.loads(recording.header_json), **json.loads(trace.header_json)}
+        more = (each for each in recording.findings if each.rule not in _OF_ITSELF)
+        places = ((self._added.get(each.event_id or 0), each) for each in recording.redactions)
+        return replace(
+            trace,
+            digest=sha256(f"{trace.digest} {recording.digest}".encode()).hexdigest(),
+            header_json=json.dumps(header, ensure_ascii=False),
+            stored_bytes=trace.stored_bytes + recording.stored_bytes,
+            events=trace.events + len(self._added),
+            redactions=(
+                *trace.redactions,
+                *(replace(each, event_id=at) for at, each in places if at is not None),
+            ),
+            findings=(*trace.findings, *notes, *more),
+        )
+
+
+def _added_rows(
+    found: pa.Table, added: pa.RecordBatch, ids: range, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a recording with these numbers, as events of a trace with these ids."""
+    rows = found.take(added["file_row"])
+    known = {name: rows[name] for name in rows.column_names}
+    known |= {name: added[name] for name in ("ts_ns", "correlation", "args")} | {"event_id": pa.array(ids)}
+    columns = [
+        known[field.name].cast(field.type) if field.name in known else pa.nulls(len(ids), field.type)
+        for field in schema
+    ]
+    yield from pa.table(columns, schema=schema).to_batches()

@@ -220,6 +220,7 @@ class NsysFormat(DatabaseFormat):
                 name=f"{_PROCESS}{pid}",
                 rank=number if len(found) > 1 else None,
                 window=(start + base, end + base),
+                process=pid,
             )
             for number, (pid, _, start, end) in enumerate(found)
         )

@@ -24,6 +24,7 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import OnProgress, TaskProgress, failure_of
 from tracewarehouse.formats.base import ACTIVITIES, AFTER_THE_END, Outcome, Request
+from tracewarehouse.formats.base import Source as FileSource
 from tracewarehouse.formats.file_text import UnsupportedFormatError
 from tracewarehouse.formats.redact.rules import POLICY_FILE, Policy, fingerprint, policy_of, rules
 from tracewarehouse.formats.redact.text import Redactor, clean_name
@@ -171,7 +172,7 @@ class _Group(Struct):
         file = source.file
         path = file.local(self.folder)
         try:
-            check_memory(source.text_bytes)
+            check_memory(source.text_bytes + (source.beside.text_bytes if source.beside else 0))
             with system_allocator() if is_large(source.text_bytes) else nullcontext():
                 progress(0)
                 result = _left(source) if _is_changed(source) else self._read(source, path, progress)
@@ -246,9 +247,13 @@ class _Group(Struct):
 
         if source.file.copy:
             source.file.fetch(path)
-        salt, known = self.task.store.salt, source.known.digest if source.known else None
+        # The digest of two files is known once both are read.
+        known = source.known.digest if source.known and not source.beside else None
+        salt = self.task.store.salt
         request = Request(salt, spill, on_progress, False, known, options.time_unit, self.policy)
         read = source.format.open(path).read(source.part, request)
+        if source.beside:
+            read = self._joined(read, source.beside, replace(request, progress=None))
         tables = {
             # Either everything is read by now, or only the estimate is known.
             name: read_table(name, reader, read_bytes or source.text_bytes, spill, self.opened)
@@ -266,6 +271,19 @@ class _Group(Struct):
             return RankCommit(outcome.digest, outcome.status, outcome.text_bytes, is_known=True)
         return self._built(source, tables, outcome, progress)
 
+    def _joined(self, trace: FileSource, beside: Source, request: Request) -> FileSource:
+        """The trace with what Nsight Systems recorded beside it; the trace alone if that cannot be read."""
+        from tracewarehouse.formats.mapped import JoinedSource
+
+        path = beside.file.local(self.folder)
+
+        def read() -> FileSource:
+            if beside.file.copy:
+                beside.file.fetch(path)
+            return beside.format.open(path).read(beside.part, request)
+
+        return JoinedSource(trace, read)
+
     def _built(
         self, source: Source, tables: Tables, outcome: Outcome, progress: Callable[[int], None]
     ) -> RankCommit:
@@ -282,6 +300,7 @@ class _Group(Struct):
             outcome.rank,
             outcome.world_size,
             _window(tables),
+            apart=next((found.example for found in outcome.findings if found.rule == "not_joined"), ""),
         )
         target, published = source.target, source.published
         # A rank that only the whole file says may move it, and others, to other runs and ranks.

@@ -111,6 +111,7 @@ def ingest(
         ready += [source for source in built if source.is_built]
         outcomes += [conflict(source) for source in built if not source.is_built]
         written = call.publish(ready, outcomes)
+        outcomes += _of_recordings(read, outcomes)
         if options.inbox:
             _empty_inbox(store, outcomes, {file.path: file for file in files})
         ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.path))
@@ -294,6 +295,7 @@ class _Call(Struct):
                 outcomes.append(result)
                 continue
             commit = self.stored.known(source) if result.is_known else result
+            commit = replace(commit, apart=result.apart)
             read.append(replace(source, commit=commit, text_bytes=commit.text_bytes))
 
     def settle(
@@ -333,6 +335,26 @@ class _Call(Struct):
         done, written, self.waiting = publish(self.store, options, ready, self.redactor)
         outcomes += done
         return written | relabel(self.store, options, same - written.keys())
+
+
+def _of_recordings(read: Iterable[Source], outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
+    """The outcomes of recordings by Nsight Systems, by those of the traces that they are beside."""
+    of_traces = {outcome.path: outcome for outcome in outcomes}
+    found: dict[tuple[Path, str], FileOutcome] = {}
+    for one in read:
+        if one.beside is None or (trace := of_traces.get(one.file.path)) is None:
+            continue
+        path, name = one.beside.file.path, one.file.path.name
+        hint = hints.fill("ingest it alone with {}", hints.option("run", "NAME"))
+        outcome = FileOutcome(path, "refused", trace.run, trace.rank, trace.reason or f"joined with {name}")
+        if trace.state in _STORED and one.commit and not one.commit.apart:
+            found[one.beside.key] = replace(outcome, state=trace.state, reason=f"joined with {name}")
+        elif one.commit and one.commit.apart:
+            reason = f"not joined with {name}: {one.commit.apart}"
+            found.setdefault(one.beside.key, replace(outcome, reason=reason, hint=hint))
+        else:
+            found.setdefault(one.beside.key, replace(outcome, state=trace.state))
+    return list(found.values())
 
 
 def _name_notes(sources: Iterable[Source]) -> Iterator[str]:

@@ -139,7 +139,8 @@ class RankCommit(Struct, frozen=True):
 
     `rank` and `world_size` are those in the source. `is_known`: it was only read enough to see that it is
     stored already. `place` is the run and rank that the tables were built for, None if they were not; they
-    are in a commit, by its name, or staged in a folder.
+    are in a commit, by its name, or staged in a folder. `apart` says why a recording of Nsight Systems of the
+    same process is not joined.
     """
 
     digest: str
@@ -154,6 +155,7 @@ class RankCommit(Struct, frozen=True):
     uid: str = ""
     commit: str = ""
     staged: Path | None = None
+    apart: str = ""
 
 
 class Source(Struct, frozen=True):
@@ -161,7 +163,7 @@ class Source(Struct, frozen=True):
 
     `stamp` is from before the file was opened, `text_bytes` an estimate. `published` and `unpublished` are
     what is stored as its target, the latter by a call that was interrupted; `is_current` if a build now would
-    equal what is published.
+    equal what is published. `beside` is a recording of the same process by Nsight Systems.
     """
 
     file: TraceFile
@@ -174,6 +176,7 @@ class Source(Struct, frozen=True):
     is_current: bool = False
     unpublished: RankSource | None = None
     commit: RankCommit | None = None
+    beside: Source | None = None
 
     @property
     def key(self) -> tuple[Path, str]:

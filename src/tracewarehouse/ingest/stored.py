@@ -312,8 +312,8 @@ def _known(stored: RankSource, is_published: bool, rank: int | None, world_size:
 
 
 def object_fact(source: Source, salt: bytes, outcome: Outcome) -> dict[str, Json]:
-    """The fact of a source that was read from an object; nothing for a file."""
-    if source.file.object is None:
+    """The fact of a source that was read from an object; nothing for a file, or if another file is joined."""
+    if source.file.object is None or source.beside:
         return {}
     fact: dict[str, Json] = {"id": source.file.object.identity(salt), "parts": source.file.parts}
     fact |= {"rank": outcome.rank, "world_size": outcome.world_size, "addition": source.part.addition}

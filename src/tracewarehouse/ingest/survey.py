@@ -29,6 +29,7 @@ from tracewarehouse.formats.file_text import (
 )
 from tracewarehouse.formats.registry import HEAD_BYTES, detect
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note, spool_note, spooled_files
+from tracewarehouse.ingest.naming import stem
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Progress, Watch
 from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, Source, TraceFile
 from tracewarehouse.late_regex import late_regex
@@ -37,6 +38,7 @@ from tracewarehouse.storage.layout import WAREHOUSE
 from tracewarehouse.storage.objects import LocalObjects, Objects
 
 if TYPE_CHECKING:
+    from tracewarehouse.formats.base import Part
     from tracewarehouse.storage.remote import SourceLocation, SourceObject
 
 TRACE_NAMES = late_regex(
@@ -76,6 +78,9 @@ _READ_FROM_HEAD: Final = frozenset({"kineto", _MEMORY_TIMELINE})
 # Traces compress to between a tenth and a seventeenth; memory is planned for the larger text.
 _TEXT_BYTES_PER_GZIP_BYTE: Final = 17
 _GZIP: Final = b"\x1f\x8b"
+# Larger times count from the epoch. The first GPU activity of a process starts this long after a trace at most.
+_EPOCH_NS: Final = 10**17
+_EARLIER_NS: Final = 600 * 10**9
 _NO_FILE: Final = ("no such file or folder", "check the path; folders are searched to any depth")
 _NO_OBJECT: Final = (
     "no such object or folder",
@@ -250,7 +255,36 @@ def survey(
                 sources += result
     if sources:  # a simulated job's expected results beside its traces are not worth a line
         outcomes = [each for each in outcomes if (each.state, each.reason) != _EXPECTED_RESULTS]
-    return sorted(sources, key=lambda source: source.key), outcomes
+    return paired(sorted(sources, key=lambda source: source.key)), outcomes
+
+
+def paired(sources: Sequence[Source]) -> list[Source]:
+    """The sources, where a trace of torch has the recording of its process by Nsight Systems beside it.
+
+    Of several recordings of a process of that number and time, it is the one in the folder of the trace, or
+    with its name.
+    """
+    recordings = [one for one in sources if one.format.name.startswith("nsys")]
+    beside: dict[tuple[Path, str], Source] = {}
+    for trace in sources if recordings else ():
+        if trace.part.start_ns is None:
+            continue
+        found = [one for one in recordings if _is_of_one_process(trace.part, one.part)]
+        for near in (lambda one: one.file.path.parent, lambda one: stem(one.file.path.name)):
+            if len(found) > 1:
+                found = [one for one in found if near(one) == near(trace)] or found
+        if len(found) == 1:
+            beside[trace.key] = found[0]
+    used = {one.key for one in beside.values()}
+    return [replace(one, beside=beside.get(one.key)) for one in sources if one.key not in used]
+
+
+def _is_of_one_process(trace: Part, recording: Part) -> bool:
+    """Whether the processes have one number, and the trace starts while it is recorded, if both say when."""
+    start_ns, (first_ns, last_ns) = trace.start_ns or 0, recording.window or (0, 0)
+    is_timed = min(start_ns, first_ns) > _EPOCH_NS
+    is_at_once = first_ns - _EARLIER_NS <= start_ns <= last_ns
+    return trace.process == recording.process and (is_at_once or not is_timed)
 
 
 class SurveyFiles(Struct, frozen=True):

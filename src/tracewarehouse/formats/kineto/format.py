@@ -263,6 +263,11 @@ _WIDE_OR_MARKED: Final = (
     codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"{\0", b"[\0", b"\0{", b"\0[",
 )  # fmt: skip
 _EVENTS: Final = b'"traceEvents"'
+# Process and time of an event.
+_FIRST_ON_HOST: Final = late_regex(
+    rb'"cat" ?: ?"(?:cpu_op|user_annotation|python_function|cuda_runtime)"[^{}]{0,2048}?'
+    rb'"pid" ?: ?"?(\d{1,10})\b[^{}]{0,200}?"ts" ?: ?"?(\d{1,18})\b'
+)
 _EVENT_MARKERS: Final = (b'"ph"', b"'ph'", b"traceEvents")
 
 
@@ -303,8 +308,13 @@ class KinetoFile:
 
         Raises TraceFormatError.
         """
-        members = document.head_members(head_of(self.path, _HEAD_BYTES))
-        return (Part(rank=document.rank_of(members), world_size=document.world_size_of(members)),)
+        head = head_of(self.path, _HEAD_BYTES)
+        members = document.head_members(head)
+        rank, world_size = document.rank_of(members), document.world_size_of(members)
+        if (first := _FIRST_ON_HOST.search(head)) is None:
+            return (Part(rank=rank, world_size=world_size),)
+        start_ns = document.base_time_ns(members) + int(first[2]) * 1000
+        return (Part(rank=rank, world_size=world_size, process=int(first[1]), start_ns=start_ns),)
 
     def read(self, part: Part, request: Request) -> KinetoSource:
         """Reads the file to its end. Raises TraceFormatError if nothing in it can be read."""
