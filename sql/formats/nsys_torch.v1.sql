@@ -120,7 +120,13 @@ found AS (
 )
 SELECT
   added.file_row, added.ts_ns, added.correlation, NULL::VARCHAR AS rule,
-  if(added.correlation IS NULL, args, regexp_replace(args, '"correlation": ?\d+', '"correlation":' || added.correlation)) AS args
+  CASE
+    WHEN is_gpu OR is_call THEN concat(
+      '{"recorded by":"Nsight Systems"', if(len(args) > 2, ',', '}'),
+      coalesce(regexp_replace(args[2:], '"correlation": ?\d+', '"correlation":' || added.correlation), args[2:])
+    )
+    ELSE args
+  END AS args
 FROM added JOIN nsight USING (file_row), found
 WHERE is_one_run
 UNION ALL BY NAME

@@ -128,6 +128,11 @@ def test_what_one_of_them_lost_is_in_the_other(
     assert not [row for row in found if row not in expected]
     ((count, example),) = finding(warehouse, "joined")
     assert count == len(found) - int(str(example).split(" only of Nsight Systems, ")[1].split()[0])
+    (said,) = rows(
+        warehouse,
+        "SELECT count(*) FROM events WHERE args->>'recorded by' = 'Nsight Systems' AND category = 'kernel'",
+    )
+    assert f", {said[0]} only of Nsight Systems" in str(example)
     assert f"its clock is {AHEAD_NS:,}".replace(",", "") in str(example) or not clock
 
 
