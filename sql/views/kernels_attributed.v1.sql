@@ -22,7 +22,7 @@
 -- step          = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step of the launch." }
 -- launch_state  = { type = "VARCHAR", doc = "known, before_window or missing, as in `kernels`." }
 -- in_graph      = { type = "BOOLEAN", doc = "True if a graph launch with several GPU activities launched it: operators around that call enclose the launch of the graph, not the work." }
--- attributed_by = { type = "VARCHAR", null = true, doc = "launch: operators around its own launch; graph: those of the captured launch (`graph_nodes`, from `tw derive graphs`); annotation: the module that PyTorch's annotation of the graph names. Null if no operator is known." }
+-- attributed_by = { type = "VARCHAR", null = true, doc = "launch: operators around its own launch; graph: those of the captured launch (`graph_nodes`, from `tw derive graphs`); annotation: the module that PyTorch's annotation of the graph names, or the operator and module that XLA names. Null if no operator is known." }
 -- how           = { type = "VARCHAR", null = true, doc = "Evidence of graph: same_list, aligned or by_order (not certain), as in `graph_nodes`." }
 -- place_known   = { type = "BOOLEAN", null = true, doc = "Of graph: true if exactly one captured launch is possible." }
 -- op_run        = { type = "VARCHAR", null = true, doc = "Run that op_id refers to: of graph that of the capture." }
@@ -119,14 +119,14 @@ SELECT
   CASE
     WHEN by_graph THEN 'graph'
     WHEN by_launch THEN 'launch'
-    WHEN annotated_path IS NOT NULL THEN 'annotation'
+    WHEN annotated_path IS NOT NULL OR NOT in_graph AND op_sig IS NOT NULL THEN 'annotation'
   END AS attributed_by,
   CASE WHEN by_graph THEN how END AS how,
   CASE WHEN by_graph THEN place_known END AS place_known,
   CASE WHEN by_graph THEN capture_run WHEN by_launch THEN run_id::VARCHAR END AS op_run,
   CASE WHEN by_graph THEN capture_op_id WHEN by_launch THEN op_id END AS op_id,
-  CASE WHEN by_graph THEN node_op_sig WHEN by_launch THEN op_sig END AS op_sig,
-  CASE WHEN by_graph THEN node_path_sig WHEN by_launch THEN path_sig END AS path_sig,
+  CASE WHEN by_graph THEN node_op_sig WHEN NOT in_graph THEN op_sig END AS op_sig,
+  CASE WHEN by_graph THEN node_path_sig WHEN NOT in_graph THEN path_sig END AS path_sig,
   CASE
     WHEN by_graph THEN node_module_path
     WHEN by_launch

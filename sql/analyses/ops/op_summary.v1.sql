@@ -51,9 +51,14 @@ WITH RECURSIVE
     FROM (
       SELECT DISTINCT run_id, rank, name, shapes
       FROM called
-      UNION ALL
-      SELECT DISTINCT run_id, rank, NULL AS name, NULL AS shapes
+      UNION
+      SELECT run_id, rank, NULL AS name, NULL AS shapes
       FROM kernels
+      UNION
+      -- Operators that XLA names, whose calls are not recorded.
+      SELECT run_id, rank, op_sig AS name, NULL AS shapes
+      FROM kernels
+      WHERE op_id IS NULL
     ) AS known
   ),
   op AS MATERIALIZED (
@@ -147,13 +152,19 @@ WITH RECURSIVE
       kernels.device,
       kernels.ts_ns,
       kernels.dur_ns,
-      op.label_id,
+      coalesce(op.label_id, named.label_id) AS label_id,
       bare.label_id AS bare_id,
       CASE WHEN graph_launch.runtime_id IS NULL THEN 0 ELSE kernels.dur_ns END AS graph_ns
     FROM kernels
     LEFT JOIN graph_launch USING (run_id, rank, runtime_id)
     JOIN label AS bare ON bare.run_id = kernels.run_id AND bare.rank = kernels.rank AND bare.name IS NULL
     LEFT JOIN op ON op.run_id = kernels.run_id AND op.rank = kernels.rank AND op.event_id = kernels.op_id
+    LEFT JOIN label AS named
+      ON named.run_id = kernels.run_id
+      AND named.rank = kernels.rank
+      AND named.name = kernels.op_sig
+      AND named.shapes IS NULL
+      AND kernels.op_id IS NULL
   ),
   use AS (
     -- A GPU activity under each name enclosing its launch, and once more under the innermost.
@@ -169,7 +180,7 @@ WITH RECURSIVE
     SELECT event_id, coalesce(label_id, bare_id) AS label_id, TRUE AS own, device, ts_ns, dur_ns, graph_ns
     FROM gpu_row
     UNION ALL
-    SELECT event_id, bare_id AS label_id, FALSE AS own, device, ts_ns, dur_ns, 0 AS graph_ns
+    SELECT event_id, coalesce(label_id, bare_id) AS label_id, FALSE AS own, device, ts_ns, dur_ns, 0 AS graph_ns
     FROM gpu_row
     WHERE op_id IS NULL
   ),

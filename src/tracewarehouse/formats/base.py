@@ -34,9 +34,9 @@ class Part(Struct, frozen=True):
     """The part of a file that describes one rank. `name` is "" if the file holds a single rank.
 
     `rank`, `world_size`, `job` and `window` are known before the complete file is read; None if unknown.
-    `window` is the start and end of the profiling window, in ns since the epoch; `start_ns` is known of a trace
-    of torch. `addition` names what the part adds to a rank that a trace may describe as well; it is "" for a
-    trace. `process` is its number.
+    `window` is the start and end of the profiling window, in ns since the epoch; a trace of torch has a
+    `start_ns`. `addition` names what the part adds to a rank that a trace may describe as well; it is "" for
+    a trace. `process` is its number.
     """
 
     name: str = ""

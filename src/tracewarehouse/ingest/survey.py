@@ -78,7 +78,7 @@ _READ_FROM_HEAD: Final = frozenset({"kineto", _MEMORY_TIMELINE})
 # Traces compress to between a tenth and a seventeenth; memory is planned for the larger text.
 _TEXT_BYTES_PER_GZIP_BYTE: Final = 17
 _GZIP: Final = b"\x1f\x8b"
-# Larger times count from the epoch. The first GPU activity of a process starts this long after a trace at most.
+# Larger times count from the epoch. A trace starts this long before the first GPU activity at most.
 _EPOCH_NS: Final = 10**17
 _EARLIER_NS: Final = 600 * 10**9
 _NO_FILE: Final = ("no such file or folder", "check the path; folders are searched to any depth")

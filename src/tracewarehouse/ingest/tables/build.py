@@ -29,7 +29,7 @@ from tracewarehouse.ingest.tables.events import (
     flow_slabs,
     samples_gpu,
 )
-from tracewarehouse.ingest.tables.kernels import KINDS, classify, kernels, stream_idle
+from tracewarehouse.ingest.tables.kernels import KINDS, classify, hlo_of, kernels, stream_idle
 from tracewarehouse.ingest.tables.launches import (
     calls_by_name,
     correlations,
@@ -41,7 +41,7 @@ from tracewarehouse.ingest.tables.launches import (
 from tracewarehouse.ingest.tables.model import QualityInput, pairing_ids
 from tracewarehouse.ingest.tables.modules import find_modules, kernel_modules, module_table, with_annotations
 from tracewarehouse.ingest.tables.nesting import nest
-from tracewarehouse.ingest.tables.op_work import op_work
+from tracewarehouse.ingest.tables.op_work import hlo_work, op_work
 from tracewarehouse.ingest.tables.quality import (
     ADDED_TABLES,
     Coverage,
@@ -259,10 +259,11 @@ class _Builders(Struct):
         # The largest table first: it is written while the others are built.
         yield "events", events(columns)
         attribution = attribute_calls(columns, nesting, calls, launches)
-        self.coverage = coverage(columns, launches, attribution)
+        hlo = hlo_of(columns, rules, launches, headers)
+        self.coverage = coverage(columns, launches, attribution, hlo)
         classes = classify(columns, rules, launches, attribution)
         idle = stream_idle(columns, launches)
-        yield "kernels", kernels(columns, launches, attribution, classes, idle)
+        yield "kernels", kernels(columns, launches, attribution, classes, idle, hlo)
         by_name = calls_by_name(columns, rules, calls)
         yield "runtime", runtime(columns, calls, launches, attribution, by_name)
         yield "correlations", correlations(calls, launches)
@@ -290,12 +291,15 @@ class _Builders(Struct):
         if (frames := find_modules(columns, nesting)) is not None:
             owners = kernel_modules(columns, nesting, calls, launches, attribution, classes, frames)
             yield "modules", module_table(columns, frames)
-        if columns.has("graph_id"):
-            owners = with_annotations(owners, columns, rules, launches, attribution, classes)
+        if columns.has("graph_id") or hlo is not None:
+            owners = with_annotations(owners, columns, rules, launches, attribution, classes, hlo)
         if owners is not None:
             yield "kernel_modules", owners
         del frames, owners
-        work = op_work(columns, rules, nesting, launches, attribution, classes, self.device_names)
+        if hlo is not None:
+            work = hlo_work(columns, launches, hlo, self.device_names)
+        else:
+            work = op_work(columns, rules, nesting, launches, attribution, classes, self.device_names)
         if work is not None:
             yield "op_work", work
         communicates = [

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tracewarehouse.ingest.naming import header_of
 from tracewarehouse.ingest.tables.model import (
     PASSES,
     LaunchState,
@@ -104,13 +106,67 @@ KINDS: Final = ("communication", "computation", "memory", "other")
 _STATES: Final = tuple(state.name.lower() for state in LaunchState)
 
 
+# In a path such as jit(f)/jit(main)/transpose(jvp(Model))/Dense_0/dot_general:, transformations are left out.
+_HLO: Final = r"""
+SELECT
+  split_part(args ->> '$."xplane.tf_op"', ':', 1) AS scope, args ->> '$."xplane.hlo_category"' AS hlo,
+  list_filter(
+    list_transform(
+      string_split(scope, '/'), LAMBDA part:
+        regexp_replace(part, '^(?:(?:transpose|jvp|vmap|remat|checkpoint)\()+(.*?)\)+$', '\1')
+    ), LAMBDA part: part NOT IN ('', 'jit(main)', 'checkpoint', 'rematted_computation')
+  ) AS parts,
+  parts[-1] AS op, array_to_string(parts, ' > ') AS path,
+  nullif(array_to_string(parts[:-2], ' > '), '') AS module_path,
+  regexp_replace(module_path, '_\d+( > |$)', '\1', 'g') AS class_path,
+  CASE
+    WHEN contains(scope, 'rematted_computation') THEN 'recompute'
+    WHEN contains(scope, 'transpose(') THEN 'backward'
+    WHEN op IS NOT NULL THEN 'forward'
+  END AS pass,
+  TRY_CAST(args ->> '$.flops' AS BIGINT) AS model_flop, model_flop AS hardware_flop,
+  TRY_CAST(args ->> '$."bytes accessed"' AS BIGINT) AS read_bytes, 0::BIGINT AS write_bytes,
+  if(coalesce(model_flop, read_bytes) IS NULL, NULL, 'exact') AS bound,
+  CASE
+    WHEN regexp_matches(concat_ws(' ', hlo, op), 'dot|gemm') THEN 'gemm'
+    WHEN contains(hlo, 'conv') THEN 'conv'
+    WHEN regexp_matches(hlo, 'copy|transpose|slice|concatenate') THEN 'copy'
+    ELSE 'elementwise'
+  END AS family,
+  MAP {'f64': 'fp64', 'f32': 'fp32', 'bf16': 'bf16', 'f16': 'fp16', 's8': 'int8'}[
+    regexp_extract(args ->> '$."xplane.hlo"', '= \(?([a-z]+[0-9]+)\[', 1)
+  ] AS dtype,
+  if(family IN ('gemm', 'conv'), dtype, NULL) AS compute_dtype, coalesce(dtype <> 'fp32', FALSE)
+    AS dtype_known
+FROM given
+"""
+
+
+def hlo_of(columns: Columns, rules: Rules, launches: Launches, headers: Sequence[str]) -> pa.Table | None:
+    """What profiles of JAX say about each GPU activity: operator, modules and work; None without any."""
+    if not any("xplane" in header_of(header) for header in headers):
+        return None
+    return rules.query(_HLO, pa.table({"args": columns.texts("args", launches.rows)}))
+
+
 def kernels(
-    columns: Columns, launches: Launches, attribution: Attribution, classes: Classes, idle: StreamIdle
+    columns: Columns,
+    launches: Launches,
+    attribution: Attribution,
+    classes: Classes,
+    idle: StreamIdle,
+    hlo: pa.Table | None = None,
 ) -> Iterator[pa.Table]:
-    """Table `kernels` in slabs, in row order; `idle` is `stream_idle`."""
+    """Table `kernels` in slabs, in row order; `idle` is `stream_idle`, `hlo` is `hlo_of`."""
     call_index = call_indexes(attribution, launches.runtime)
     for part in _slabs(attribution, call_index):
-        yield _slab(columns, launches, attribution, classes, idle, call_index[part], part)
+        slab = _slab(columns, launches, attribution, classes, idle, call_index[part], part)
+        if hlo is not None:
+            own = hlo.slice(part.start, part.stop - part.start)
+            for name, of_hlo in (("op_sig", "op"), ("path_sig", "path"), ("pass", "pass")):
+                values = pc.coalesce(own[of_hlo].cast(pa.string()), slab[name].cast(pa.string()))
+                slab = slab.set_column(slab.schema.get_field_index(name), name, values.dictionary_encode())
+        yield slab
 
 
 def call_indexes(attribution: Attribution, runtime: Rows) -> NDArray[np.int64]:

@@ -236,13 +236,17 @@ class Launches(Struct, frozen=True):
 
 
 class StepAnnotations(Struct, frozen=True):
-    """Slices on the host that mark steps, in row order; `inferred`: by rules, not `ProfilerStep#N`."""
+    """Slices that mark steps, in row order; `inferred`: by rules, not `ProfilerStep#N`.
+
+    They are on the host, or `on_device`: a GPU activity is then in the step that contains its start.
+    """
 
     rows: Rows
     step: NDArray[np.int64]
     start_ns: Times
     end_ns: Times
     inferred: bool = False
+    on_device: bool = False
 
 
 class Attribution(Struct, frozen=True):

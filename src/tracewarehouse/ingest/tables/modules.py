@@ -270,15 +270,21 @@ def with_annotations(
     launches: Launches,
     attribution: Attribution,
     classes: Classes,
+    hlo: pa.Table | None,
 ) -> pa.Table | None:
-    """The table with the kernels of graphs whose arguments say what they belong to; None without rows."""
-    kernels = columns.valid("graph_id", launches.rows) & (classes.kind != KINDS.index("communication"))
-    args = columns.texts("args", launches.rows[kernels])
-    named = flags(pc.fill_null(pc.match_substring_regex(args, '"annotation": ?"[^"]'), False))
-    if not named.any():
+    """The table with kernels of graphs or JAX whose arguments say what they belong to; None without rows."""
+    kernels = classes.kind != KINDS.index("communication")
+    if hlo is not None:
+        kernels &= flags(hlo["module_path"].is_valid())
+        texts = hlo.filter(pa.array(kernels))
+    else:
+        kernels &= columns.valid("graph_id", launches.rows)
+        args = columns.texts("args", launches.rows[kernels])
+        named = flags(pc.fill_null(pc.match_substring_regex(args, '"annotation": ?"[^"]'), False))
+        kernels[kernels] = named
+        texts = rules.query(_GRAPH_ANNOTATIONS, pa.table({"args": args.filter(pa.array(named))}))
+    if not kernels.any():
         return found
-    kernels[kernels] = named
-    texts = rules.query(_GRAPH_ANNOTATIONS, pa.table({"args": args.filter(pa.array(named))}))
     call = call_indexes(attribution, launches.runtime[kernels])
     nothing = np.full(len(call), -1, np.int32)
     annotated = pa.table(
@@ -288,7 +294,9 @@ def with_annotations(
             "forward_id": id_column(nothing),
             "module_path": texts.column("module_path").cast(pa.string()).dictionary_encode(),
             "class_path": texts.column("class_path").cast(pa.string()).dictionary_encode(),
-            "pass": encoded_texts(np.append(attribution.pass_, np.int8(PASSES.index("other")))[call], PASSES),
+            "pass": encoded_texts(np.append(attribution.pass_, np.int8(PASSES.index("other")))[call], PASSES)
+            if hlo is None
+            else texts["pass"].cast(pa.string()).dictionary_encode(),
             "attribution_method": encoded_texts(np.full(len(call), _ANNOTATED), _HOW),
         }
     )

@@ -54,6 +54,10 @@ _COMPUTE_TYPES: Final = {
     "signed char": "int8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "float8_e4m3fnuz": "fp8",
     "float8_e5m2fnuz": "fp8",
 }  # fmt: skip
+_OF_HLO: Final = (
+    "family", "dtype", "model_flop", "hardware_flop", "read_bytes", "write_bytes", "bound", "compute_dtype",
+    "dtype_known",
+)  # fmt: skip
 _INPUTS: Final = """
 SELECT
   args ->> '$."Concrete Inputs"' AS input_values,
@@ -117,6 +121,24 @@ def op_work(
             "device_name": indexed_texts(device_names, columns.rank_of(rows)),
         }
     )
+
+
+def hlo_work(
+    columns: Columns, launches: Launches, hlo: pa.Table, device_names: Sequence[str | None]
+) -> pa.Table | None:
+    """Table `op_work` of GPU activities with FLOP or bytes in a profile of JAX; None without any."""
+    counted = flags(hlo["bound"].is_valid()) & (launches.dur_ns > 0)
+    rows, dur = launches.rows[counted], launches.dur_ns[counted]
+    if not len(rows):
+        return None
+    found = dict.fromkeys(("event_id", "main_kernel_id"), bigint_column(rows))
+    found |= dict.fromkeys(("gpu_overlap_ns", "other_sum_ns"), bigint_column(dur * 0))
+    found |= {"gpu_union_ns": bigint_column(dur), "kernel_count": bigint_column(dur * 0 + 1)}
+    found |= selected_columns(columns, rows, ["name", "step"])
+    found["device_name"] = indexed_texts(device_names, columns.rank_of(rows))
+    work = hlo.filter(pa.array(counted))
+    found["pass"] = pc.fill_null(work["pass"].cast(pa.string()), "other")
+    return pa.table({**{name: work[name] for name in _OF_HLO}, **found})
 
 
 def _counted_operators(columns: Columns, rules: Rules, nesting: Nesting) -> _Counted:

@@ -578,7 +578,9 @@ def activity_facts(
     }
 
 
-def coverage(columns: Columns, launches: Launches, attribution: Attribution) -> tuple[Coverage, ...]:
+def coverage(
+    columns: Columns, launches: Launches, attribution: Attribution, hlo: pa.Table | None = None
+) -> tuple[Coverage, ...]:
     """Coverage of all GPU activities of each rank, in summed time.
 
     An operator around a graph launch with several activities encloses only the launch, so it does not count.
@@ -592,6 +594,8 @@ def coverage(columns: Columns, launches: Launches, attribution: Attribution) -> 
         several = np.zeros(len(linked), np.bool_)
         several[linked] = np.bincount(call)[call] > 1
         has_op &= ~(launches.is_graph & several)
+    if hlo is not None:
+        has_op |= linked & flags(hlo["op"].is_valid())
     return tuple(
         Coverage(
             exact_sum(lengths[rank]),

@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 
 
 _ANNOTATION: Final = "user_annotation"
+# The line of the steps of a TPU, whose operations have no launches.
+_ON_GPU: Final = "gpu_user_annotation"
+_OF_DEVICE: Final = "Steps"
+_STEP_OF_DEVICE: Final = r"^([0-9]+)$"
 _UNTIL_NEXT: Final = "until_next"
 # A rule of the list applies only if it finds at least two different steps.
 _LEAST_STEPS: Final = 2
@@ -185,6 +189,11 @@ def _of_rank(columns: Columns, rules: Rules, step_pattern: str | None, header: s
         if len(rows):
             step = numbers.values[columns.codes("name", rows).codes]
             return StepAnnotations(rows, step, *start_and_end(columns, rows))
+        if not columns.has("correlation"):
+            on_device = is_slice(columns) & columns.is_one_of("tid", (_OF_DEVICE,))
+            rows = np.flatnonzero(on_device & columns.is_one_of("category", (_ON_GPU,))).astype(np.int32)
+            if len(rows):
+                return replace(_steps_by(columns, rules, rows, _STEP_OF_DEVICE), on_device=True)
     selected = is_slice(columns) & columns.is_one_of("category", (_ANNOTATION,))
     rows = np.flatnonzero(selected).astype(np.int32)
     for pattern, extent in rules.step_patterns if step_pattern is None else [(step_pattern, "annotation")]:
@@ -254,6 +263,9 @@ def put_steps(
             found[part] = first + np.searchsorted(edges, ts.values, side="right") * inside
         some = np.flatnonzero(linked[of_rank]) + of_rank.start
         found[launches.rows[some]] = first + np.searchsorted(edges, launches.call_ts_ns[some], side="right")
+        if annotations[rank].on_device:
+            own = launches.rows[of_rank]
+            found[own] = first + np.searchsorted(edges, launches.ts_ns[of_rank], side="right")
         first += len(edges)
     step = np.concatenate([*(step[:-1] for _, step in edges_of), np.zeros(1, np.int32)])
     columns.put("step", step[found], (found & 1).astype(np.bool_))

@@ -340,3 +340,81 @@ def test_a_real_profile_equals_its_bytes(tmp_path: Path) -> None:
     assert rows(warehouse, sql) == [
         (rank, len(each), sum(each), len(each)) for rank, each in sorted(expected.items())
     ]
+
+
+def layers() -> Plane:
+    """Kernels of two layers, with and without gradients, and one whose operator is not known."""
+    scopes = {
+        "gemm_fusion": "jit(train)/jit(main)/jvp(Model)/Dense_0/dot_general:",
+        "loop_fusion": "jit(train)/jit(main)/transpose(jvp(Model))/Dense_1/mul",
+        "relu": "jit(train)/jit(main)/jvp(Model)/checkpoint/rematted_computation/relu",
+        "copy": "",
+    }
+    work: dict[str, Value] = {"hlo_category": "dot", "flops": 4096, "bytes_accessed": 768}
+    events = [
+        Event(
+            name, 10_000_000 * at, 2_000_000, ({"tf_op": scope} if scope else {}) | (work if at == 0 else {})
+        )
+        for at, (name, scope) in enumerate(scopes.items())
+    ]
+    text = "%gemm_fusion = bf16[8,4]{1,0} fusion(%x)"
+    names: dict[str, tuple[str, dict[str, Value]]] = {text: ("gemm_fusion", {})}
+    events[0] = events[0]._replace(name=text)
+    plane = Plane(
+        "/device:GPU:0",
+        [Line(17, "Stream #17", 0, events)],
+        {"device_type_string": "NVIDIA H100 80GB HBM3"},
+        names,
+    )
+    return plane
+
+
+def test_operators_modules_and_work_are_those_that_xla_names(tmp_path: Path) -> None:
+    warehouse = ingest(tmp_path / "a.xplane.pb", xspace(layers(), TASK))
+    sql = "SELECT op_sig, path_sig, module_path, attributed_by FROM kernels_attributed ORDER BY ts_ns"
+    assert rows(warehouse, sql) == [
+        (
+            "dot_general",
+            "jit(train) > Model > Dense_0 > dot_general",
+            "jit(train) > Model > Dense_0",
+            "annotation",
+        ),
+        ("mul", "jit(train) > Model > Dense_1 > mul", "jit(train) > Model > Dense_1", "annotation"),
+        ("relu", "jit(train) > Model > relu", "jit(train) > Model", "annotation"),
+        (None, None, None, None),
+    ]
+    passes = [("forward",), ("backward",), ("recompute",), ("other",)]
+    assert rows(warehouse, "SELECT pass FROM kernels ORDER BY ts_ns") == passes
+    assert (
+        rows(warehouse, "SELECT class_path FROM kernel_modules ORDER BY kernel_id LIMIT 2")
+        == [("jit(train) > Model > Dense",)] * 2
+    )
+    operators = {row["name"]: row for row in warehouse.analyze("op_summary").rows()}
+    assert {name: row["kernel_sum_ns"] for name, row in operators.items()} == {
+        "dot_general": 2000, "mul": 2000, "relu": 2000, None: 2000,
+    }  # fmt: skip
+    modules = {row["module_path"]: row for row in warehouse.analyze("module_summary").rows()}
+    model = modules["jit(train) > Model"]
+    assert [model[f"{name}_ns"] for name in ("kernel_union", "forward", "backward", "recompute")] == [
+        6000, 2000, 2000, 2000,
+    ]  # fmt: skip
+    sql = "SELECT family, compute_dtype, model_flop, read_bytes, gpu_union_ns FROM op_work"
+    assert rows(warehouse, sql) == [("gemm", "bf16", 4096, 768, 2000)]
+    (roof,) = warehouse.analyze("roofline").rows()
+    assert (roof["kernel"], roof["model_flop"], roof["bytes"], roof["bound"]) == (
+        "gemm_fusion",
+        4096,
+        768,
+        "exact",
+    )
+    assert roof["limit_flop_per_ns"] > 900_000 and roof["bound_by"]
+
+
+def test_operations_of_a_tpu_are_in_the_steps_of_their_device(tmp_path: Path) -> None:
+    steps = Line(2, "Steps", 0, [Event("3", 0, 9_500_000), Event("4", 9_500_000, 50_000_000)])
+    plane = TPU._replace(lines=[*TPU.lines[:1], steps, *TPU.lines[2:]])
+    warehouse = ingest(tmp_path / "a.xplane.pb", xspace(plane, TASK))
+    sql = f"SELECT step, device_start_ns - {EPOCH}, device_ns FROM steps ORDER BY 1"
+    assert rows(warehouse, sql) == [(3, 1000, 5000), (4, 10000, 21000)]
+    counts = "SELECT step, count(*) FROM kernels GROUP BY step ORDER BY 1"
+    assert rows(warehouse, counts) == [(3, 2), (4, 4)]
