@@ -25,72 +25,18 @@
 -- 1 = "First version."
 -- ///
 -- `elsewhere` has the calls that launched activities of other devices, for the first device of the process.
-WITH labels AS MATERIALIZED (  -- what texts say, each once
+-- Nothing is joined with all events but numbers, which would need memory for the texts of each.
+WITH operations AS (
   SELECT
-    *,
-    CASE
-      WHEN device IS NULL THEN 'host'
-      WHEN device = 'GPU' AND starts_with(line, 'Stream #') THEN 'stream'
-      WHEN device = 'TPU' AND line = 'XLA Ops' THEN 'core'
-      WHEN device = 'TPU' AND regexp_matches(line, '(?i)async.* ops|ops.*async') THEN 'async'
-      ELSE 'notes'
-    END AS place,
-    if(place IN ('core', 'async'), regexp_extract(name, '-(start|done)(?:[.]\d+)?$', 1), '') AS half,
+    file_row, "event.start_ns" AS ts_ns, "event.end_ns" AS end_ns, if("line.name" = 'XLA Ops', 'core', 'async') AS place,
+    regexp_extract("event.name", '-(start|done)(?:[.]\d+)?$', 1) AS half,
     -- The operation that ends is called in the text of its end.
-    coalesce(nullif(regexp_extract(full_name, '-done\([^%]*%([\w.-]+)', 1), ''), replace(name, '-done', '-start')) AS operation,
-    lower(coalesce(if(starts_with(category, 'async'), NULL, category), op, if(device = 'TPU', name, NULL))) AS hlo,
-    regexp_extract(hlo, '^(all-reduce|(?:ragged-)?all-to-all|all-gather|reduce-scatter|collective-permute|collective-broadcast|send|recv)\b', 1) AS message,
-    CASE
-      WHEN place <> 'host' AND (starts_with(name, 'Memcpy') OR place <> 'stream' AND regexp_matches(hlo, '^(copy-|infeed|outfeed|host send|host recv)')) THEN 'gpu_memcpy'
-      WHEN place <> 'host' THEN if(starts_with(name, 'Memset'), 'gpu_memset', 'kernel')
-      WHEN starts_with(name, '$') THEN 'python_function'
-      WHEN regexp_matches(name, '^cu[A-Z]') THEN 'cuda_driver'
-      WHEN regexp_matches(name, '^(cuda|hip)[A-Z]') THEN 'cuda_runtime'
-      WHEN op IS NOT NULL THEN 'cpu_op'
-      WHEN regexp_matches(name, '::|^\w+\(|^end: ') OR regexp_matches(line, '(?i)^(tf_|py_xla|pjrt|xla|host threads)') THEN 'library'
-      ELSE 'user_annotation'
-    END AS kind,
-    CASE kind
-      WHEN 'python_function' THEN regexp_replace(name[2:], '^(.*):(\d+) (.*)$', '\1(\2): \3')
-      ELSE regexp_replace(name, '^Memcpy(\w)2(\w)$', 'Memcpy \1to\2')
-    END AS title,
-    coalesce(
-      MAP {'collective-permute': 'send_recv', 'collective-broadcast': 'broadcast', 'ragged-all-to-all': 'all_to_all'}[message],
-      replace(nullif(message, ''), '-', '_')
-    ) AS collective
-  FROM (SELECT DISTINCT "plane.device" AS device, "line.name" AS line, "event.name" AS name, "event.metadata_name" AS full_name, hlo_op AS op, hlo_category AS category FROM events)
-),
-details AS MATERIALIZED (
-  SELECT
-    *, string_split(regexp_extract(kernel, 'grid:([0-9,]{5,40})', 1), ',') AS grid, string_split(regexp_extract(kernel, 'block:([0-9,]{5,40})', 1), ',') AS block,
-    TRY_CAST(regexp_extract(kernel, 'regs:(\d{1,18})', 1) AS BIGINT) AS registers,
-    list_sum(regexp_extract_all(kernel, '(?:_shared|group_mem):(\d{1,15})', 1)::BIGINT[])::BIGINT AS shared_memory,
-    TRY_CAST(regexp_extract(coalesce(memcpy, memset), 'size:(\d{1,18})', 1) AS BIGINT) AS size,
-    regexp_extract(memcpy, 'kind_src:(\w)(\w*) kind_dst:(\w)(\w*)', ['a', 'b', 'c', 'd']) AS ends,
-    if(ends['a'] <> '', format(' ({}{} -> {}{})', upper(ends['a']), ends['b'], upper(ends['c']), ends['d']), '') AS direction
-  FROM (SELECT DISTINCT kernel_details AS kernel, memcpy_details AS memcpy, memset_details AS memset FROM events)
-),
-marked AS MATERIALIZED (
-  SELECT events.*, labels.* EXCLUDE (name, op, category, device, line, full_name), "event.start_ns" AS ts_ns, "event.end_ns" AS end_ns
-  FROM events JOIN labels
-    ON "plane.device" IS NOT DISTINCT FROM device AND "line.name" IS NOT DISTINCT FROM line
-      AND "event.name" IS NOT DISTINCT FROM name AND "event.metadata_name" IS NOT DISTINCT FROM full_name
-      AND hlo_op IS NOT DISTINCT FROM op AND hlo_category IS NOT DISTINCT FROM category
-  WHERE "plane.device" IS NOT NULL OR step_num IS NOT NULL OR CASE
-    -- Every call belongs to the device that it launched something on.
-    WHEN correlation_id IS NULL THEN $is_first
-    ELSE correlation_id IN (SELECT correlation_id FROM events WHERE "plane.device" IS NOT NULL AND correlation_id IS NOT NULL)
-      OR $is_first AND correlation_id NOT IN (SELECT correlation_id FROM elsewhere_by_correlation_id)
-  END
-),
-operations AS (
-  SELECT
-    file_row, place, half, operation, ts_ns, end_ns,
-    row_number() OVER (PARTITION BY place, half, operation ORDER BY ts_ns, file_row) AS number,
+    coalesce(nullif(regexp_extract("event.metadata_name", '-done\([^%]*%([\w.-]+)', 1), ''), replace("event.name", '-done', '-start')) AS operation,
+    row_number() OVER (PARTITION BY place, half, operation ORDER BY "event.start_ns", file_row) AS number,
     -- The time of a loop or call that encloses other operations on its line is theirs.
-    place = 'core' AND lead(ts_ns) OVER by_start < end_ns AND lead(end_ns) OVER by_start <= end_ns AS encloses
-  FROM marked WHERE place IN ('core', 'async')
-  WINDOW by_start AS (PARTITION BY place, "line.id" ORDER BY ts_ns, end_ns DESC, file_row)
+    place = 'core' AND lead("event.start_ns") OVER by_start < "event.end_ns" AND lead("event.end_ns") OVER by_start <= "event.end_ns" AS encloses
+  FROM events WHERE "plane.device" = 'TPU' AND regexp_matches("line.name", '^XLA Ops$|(?i)async.* ops|ops.*async')
+  WINDOW by_start AS (PARTITION BY place, "line.id" ORDER BY "event.start_ns", "event.end_ns" DESC, file_row)
 ),
 paired AS (
   SELECT starts.file_row, starts.encloses, ends.end_ns AS done_ns, asynchronous.operation IS NOT NULL AS is_async
@@ -100,16 +46,63 @@ paired AS (
       AND ends.operation = starts.operation AND ends.number = starts.number AND ends.end_ns >= starts.end_ns
   LEFT JOIN (SELECT DISTINCT operation FROM operations WHERE place = 'async') AS asynchronous
     ON starts.place = 'core' AND starts.half = 'start' AND asynchronous.operation = starts.operation
+  WHERE starts.encloses OR ends.end_ns IS NOT NULL OR asynchronous.operation IS NOT NULL
+),
+marked AS (
+  SELECT
+    events.*, "event.start_ns" AS ts_ns, "event.end_ns" AS end_ns, "plane.device" AS unit, "line.name" AS line,
+    "event.name" AS event_name, hlo_op AS op,
+    CASE
+      WHEN unit IS NULL THEN 'host'
+      WHEN unit = 'GPU' AND starts_with(line, 'Stream #') THEN 'stream'
+      WHEN unit = 'TPU' AND line = 'XLA Ops' THEN 'core'
+      WHEN unit = 'TPU' AND regexp_matches(line, '(?i)async.* ops|ops.*async') THEN 'async'
+      ELSE 'notes'
+    END AS place,
+    place IN ('core', 'async') AND regexp_matches(event_name, '-done(?:[.]\d+)?$') AS is_end,
+    lower(coalesce(if(starts_with(hlo_category, 'async'), NULL, hlo_category), op, if(unit = 'TPU', event_name, NULL))) AS hlo,
+    regexp_extract(hlo, '^(all-reduce|(?:ragged-)?all-to-all|all-gather|reduce-scatter|collective-permute|collective-broadcast|send|recv)\b', 1) AS message,
+    CASE
+      WHEN place <> 'host' AND (starts_with(event_name, 'Memcpy') OR place <> 'stream' AND regexp_matches(hlo, '^(copy-|infeed|outfeed|host send|host recv)')) THEN 'gpu_memcpy'
+      WHEN place <> 'host' THEN if(starts_with(event_name, 'Memset'), 'gpu_memset', 'kernel')
+      WHEN starts_with(event_name, '$') THEN 'python_function'
+      WHEN regexp_matches(event_name, '^cu[A-Z]') THEN 'cuda_driver'
+      WHEN regexp_matches(event_name, '^(cuda|hip)[A-Z]') THEN 'cuda_runtime'
+      WHEN op IS NOT NULL THEN 'cpu_op'
+      WHEN regexp_matches(event_name, '::|^\w+\(|^end: ') OR regexp_matches(line, '(?i)^(tf_|py_xla|pjrt|xla|host threads)') THEN 'library'
+      ELSE 'user_annotation'
+    END AS kind,
+    CASE kind
+      WHEN 'python_function' THEN regexp_replace(event_name[2:], '^(.*):(\d+) (.*)$', '\1(\2): \3')
+      ELSE regexp_replace(event_name, '^Memcpy(\w)2(\w)$', 'Memcpy \1to\2')
+    END AS title,
+    coalesce(
+      MAP {'collective-permute': 'send_recv', 'collective-broadcast': 'broadcast', 'ragged-all-to-all': 'all_to_all'}[message],
+      replace(nullif(message, ''), '-', '_')
+    ) AS collective
+  FROM events
+  WHERE "plane.device" IS NOT NULL OR step_num IS NOT NULL OR CASE
+    -- Every call belongs to the device that it launched something on.
+    WHEN correlation_id IS NULL THEN $is_first
+    ELSE correlation_id IN (SELECT correlation_id FROM events WHERE "plane.device" IS NOT NULL AND correlation_id IS NOT NULL)
+      OR $is_first AND correlation_id NOT IN (SELECT correlation_id FROM elsewhere_by_correlation_id)
+  END
 ),
 described AS (
   SELECT
-    marked.*, details.*, done_ns,
+    marked.*, done_ns, string_split(regexp_extract(kernel_details, 'grid:([0-9,]{5,40})', 1), ',') AS grid,
+    string_split(regexp_extract(kernel_details, 'block:([0-9,]{5,40})', 1), ',') AS block,
+    TRY_CAST(regexp_extract(kernel_details, 'regs:(\d{1,18})', 1) AS BIGINT) AS registers,
+    list_sum(regexp_extract_all(kernel_details, '(?:_shared|group_mem):(\d{1,15})', 1)::BIGINT[])::BIGINT AS shared_memory,
+    TRY_CAST(regexp_extract(coalesce(memcpy_details, memset_details), 'size:(\d{1,18})', 1) AS BIGINT) AS size,
+    regexp_extract(memcpy_details, 'kind_src:(\w)(\w*) kind_dst:(\w)(\w*)', ['a', 'b', 'c', 'd']) AS ends,
+    if(ends['a'] <> '', format(' ({}{} -> {}{})', upper(ends['a']), ends['b'], upper(ends['c']), ends['d']), '') AS direction,
     CASE
       WHEN place = 'notes' OR encloses OR is_async THEN 'gpu_user_annotation'
       WHEN place = 'host' AND step_num IS NOT NULL THEN 'user_annotation'
       WHEN place = 'host' THEN if(correlation_id IS NOT NULL AND kind <> 'cuda_driver', 'cuda_runtime', kind)
-      WHEN half = 'done' THEN 'cuda_sync'
-      ELSE if(memset IS NOT NULL, 'gpu_memset', if(memcpy IS NOT NULL, 'gpu_memcpy', kind))
+      WHEN is_end THEN 'cuda_sync'
+      ELSE if(memset_details IS NOT NULL, 'gpu_memset', if(memcpy_details IS NOT NULL, 'gpu_memcpy', kind))
     END AS category,
     category IN ('kernel', 'gpu_memcpy', 'gpu_memset') AS is_activity,
     -- A collective or copy that the core starts and awaits runs beside the other operations.
@@ -117,8 +110,6 @@ described AS (
     if(is_activity, "plane.ordinal", NULL) AS device, if(is_activity, size, NULL) AS bytes, if(category = 'kernel', collective, NULL) AS message_name
   FROM marked
   LEFT JOIN paired ON paired.file_row = marked.file_row
-  JOIN details
-    ON kernel IS NOT DISTINCT FROM kernel_details AND memcpy IS NOT DISTINCT FROM memcpy_details AND memset IS NOT DISTINCT FROM memset_details
 )
 SELECT
   1 AS part, file_row, 'X' AS ph, category,

@@ -111,8 +111,16 @@ def raw_table(
     table: RawTable, prefix: str, types: Mapping[str, pa.DataType], batches: Iterable[pa.RecordBatch]
 ) -> pa.RecordBatchReader:
     """The rows of a table as a mapping reads them; `types` are the columns of the batches."""
-    named = [(names.partition("|")[0], RAW_TYPES[type_]) for names, type_ in table.columns]
-    sources = [name for name, _ in _in_file(table, types)]
+    in_file = _in_file(table, types)
+    sources = [name for name, _ in in_file]
+    named = [
+        # Encoded texts stay so.
+        (
+            names.partition("|")[0],
+            types[name] if name and _is_encoded(types[name], type_) else RAW_TYPES[type_],
+        )
+        for (names, type_), (name, _) in zip(table.columns, in_file, strict=True)
+    ]
     others = [name for name in types if name not in sources or name in table.kept]
     fields = [(f"{prefix}.{name}", types[name]) for name in others] or [(_OTHERS, pa.int64())]
     schema = pa.schema([*named, (_OTHERS, pa.struct(fields)), (_ROW, pa.int64())])
@@ -134,9 +142,15 @@ def raw_table(
     return pa.RecordBatchReader.from_batches(schema, made())
 
 
+def _is_encoded(type_: pa.DataType, declared: str) -> bool:
+    return declared == "VARCHAR" and pa.types.is_dictionary(type_)
+
+
 def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
     if column.type == type_:
         return column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     return to_ints(column) if type_ == pa.int64() else column.cast(type_)
 
 

@@ -78,7 +78,8 @@ class _Packets(NamedTuple):
         known = _keys(self.scope[interned.message[entries.message]], fields.last(1, count), -2)
         places = _places(known, _keys(scopes, ids, -1))
         texts = self.texts(fields.of(2), count)
-        return pc.coalesce(own, self.wire.repeated(texts, pa.array(places, mask=places < 0)))
+        named = self.wire.repeated(texts, pa.array(places, mask=places < 0))
+        return pc.coalesce(own, named.dictionary_decode())
 
 
 def _keys(scopes: Numbers, ids: Numbers, none: int) -> Numbers:

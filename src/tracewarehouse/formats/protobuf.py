@@ -228,4 +228,4 @@ class Wire(Struct):
         self.left_bytes -= int(size[known[known >= 0]].sum())
         if self.left_bytes < 0:
             raise DamagedError(0, "names that are repeated too often, of a message")
-        return texts.take(places)
+        return pa.DictionaryArray.from_arrays(places.cast(pa.int32()), texts)

@@ -184,16 +184,14 @@ def _events(plane: _Plane, offset_ns: int) -> Iterator[dict[str, pa.Array]]:
     event_names, stat_names = plane.table(_EVENT_NAMES), plane.table(_STAT_NAMES)
     of_names = _stat_columns(plane.wire, event_names.stats, len(event_names.ids), stat_names)
     ids, texts, starts, events = _lines(plane, offset_ns)
+    shown = pc.coalesce(event_names.others, event_names.names)
+    full = pc.if_else(pc.equal(shown, event_names.names), None, event_names.names)
     for first in range(0, len(events.start), _BATCH_EVENTS):
         some = Fields(*(each[first : first + _BATCH_EVENTS] for each in events))
         rows, line = len(some.start), some.message
         fields = plane.wire.fields(some)
         given = fields.of(_STATS)
         place = event_names.places(fields.last(_METADATA_ID, rows))
-        name, full = (
-            plane.wire.repeated(each, place)
-            for each in (pc.coalesce(event_names.others, event_names.names), event_names.names)
-        )
         offset_ps, dur_ps = fields.last(_OFFSET_PS, rows), fields.last(_DURATION_PS, rows)
         begin, end = starts[line] + offset_ps // _PS, starts[line] + (offset_ps + dur_ps) // _PS
         count = pa.array(fields.last(_OCCURRENCES, rows, -1))
@@ -201,8 +199,8 @@ def _events(plane: _Plane, offset_ns: int) -> Iterator[dict[str, pa.Array]]:
         columns = {
             "line.id": pa.array(ids[line]),
             "line.name": plane.wire.repeated(texts, pa.array(line)),
-            "event.name": name,
-            "event.metadata_name": pc.if_else(pc.equal(name, full), None, full),
+            "event.name": plane.wire.repeated(shown, place),
+            "event.metadata_name": plane.wire.repeated(full, place),
             "event.start_ns": pc.if_else(is_timed, pa.array(begin), None),
             "event.end_ns": pc.if_else(is_timed, pa.array(end), None),
             "event.occurrences": pc.if_else(is_timed, None, count),
@@ -212,10 +210,21 @@ def _events(plane: _Plane, offset_ns: int) -> Iterator[dict[str, pa.Array]]:
             of_event = (
                 plane.wire.repeated(column, place) if column.type == pa.string() else column.take(place)
             )
-            known = stats.get(stat, of_event)
-            same = known if known.type == of_event.type else known.cast(pa.string())
-            stats[stat] = pc.coalesce(same, of_event.cast(same.type))
-        yield columns | stats
+            if (known := stats.get(stat)) is not None:
+                both = (
+                    (known, of_event)
+                    if known.type == of_event.type == pa.int64()
+                    else map(_plain, (known, of_event))
+                )
+                of_event = pc.coalesce(*both)
+            stats[stat] = of_event
+        texts_of = {name: each for name, each in stats.items() if pa.types.is_string(each.type)}
+        yield columns | stats | {name: each.dictionary_encode() for name, each in texts_of.items()}
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """The values as texts."""
+    return column.cast(pa.string())
 
 
 def _lines(plane: _Plane, offset_ns: int) -> tuple[Numbers, pa.Array, Numbers, Fields]:
@@ -438,7 +447,9 @@ class _Tables:
                 self._batches += (_labels(plane, each) | each for each in _events(plane, start_ns))
             elif is_first:
                 found = (each.get("correlation_id") for each in _events(plane, start_ns))
-                elsewhere += (to_ints(each) if each.type != pa.int64() else each for each in found if each)
+                elsewhere += (
+                    to_ints(_plain(each)) if each.type != pa.int64() else each for each in found if each
+                )
         self._elsewhere = pa.table({"correlation_id": pa.chunked_array(elsewhere, pa.int64())})
 
     def table(self, name: str) -> pa.Table:
@@ -476,7 +487,7 @@ def _labels(plane: _Plane, columns: Mapping[str, pa.Array]) -> dict[str, pa.Arra
     """The plane of each event."""
     rows, (kind, number) = len(columns["line.id"]), plane.device or (None, None)
     return {
-        "plane.name": pa.repeat(plane.name, rows),
-        "plane.device": pa.repeat(pa.scalar(kind, pa.string()), rows),
+        "plane.name": pa.repeat(plane.name, rows).dictionary_encode(),
+        "plane.device": pa.repeat(pa.scalar(kind, pa.string()), rows).dictionary_encode(),
         "plane.ordinal": pa.repeat(pa.scalar(number, pa.int64()), rows),
     }
