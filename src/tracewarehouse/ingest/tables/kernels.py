@@ -107,62 +107,13 @@ KINDS: Final = ("communication", "computation", "memory", "other")
 _STATES: Final = tuple(state.name.lower() for state in LaunchState)
 
 
-# In a path such as jit(f)/jit(main)/transpose(jvp(Model))/Dense_0/dot_general:, transformations are left out.
-_HLO: Final = r"""
-WITH said AS MATERIALIZED (
-  SELECT
-    row_number() OVER () AS number,
-    json_extract_string(
-      args, ['$."xplane.tf_op"', '$."xplane.hlo_category"', '$."xplane.hlo"', '$.flops', '$."bytes accessed"']
-    ) AS words
-  FROM given
-),
-known AS (  -- each once
-  SELECT
-    words, split_part(words[1], ':', 1) AS scope,
-    list_filter(
-      list_transform(
-        string_split(scope, '/'), LAMBDA part:
-          regexp_replace(part, '^(?:(?:transpose|jvp|vmap|remat|checkpoint)\()+(.*?)\)+$', '\1')
-      ), LAMBDA part: part NOT IN ('', 'jit(main)', 'checkpoint', 'rematted_computation')
-    ) AS parts,
-    parts[-1] AS op, array_to_string(parts, ' > ') AS path,
-    nullif(array_to_string(parts[:-2], ' > '), '') AS module_path,
-    regexp_replace(module_path, '_\d+( > |$)', '\1', 'g') AS class_path,
-    CASE
-      WHEN contains(scope, 'rematted_computation') THEN 'recompute'
-      WHEN contains(scope, 'transpose(') THEN 'backward'
-      WHEN op IS NOT NULL THEN 'forward'
-    END AS pass,
-    TRY_CAST(words[4] AS BIGINT) AS model_flop, model_flop AS hardware_flop,
-    TRY_CAST(words[5] AS BIGINT) AS read_bytes, 0::BIGINT AS write_bytes,
-    if(coalesce(model_flop, read_bytes) IS NULL, NULL, 'exact') AS bound,
-    CASE
-      WHEN regexp_matches(concat_ws(' ', words[2], op), 'dot|gemm') THEN 'gemm'
-      WHEN contains(words[2], 'conv') THEN 'conv'
-      WHEN regexp_matches(words[2], 'copy|transpose|slice|concatenate') THEN 'copy'
-      ELSE 'elementwise'
-    END AS family,
-    MAP {'f64': 'fp64', 'f32': 'fp32', 'bf16': 'bf16', 'f16': 'fp16', 's8': 'int8'}[
-      regexp_extract(words[3], '= \(?([a-z]+[0-9]+)\[', 1)
-    ] AS dtype,
-    if(family IN ('gemm', 'conv'), dtype, NULL) AS compute_dtype,
-    coalesce(dtype <> 'fp32', FALSE) AS dtype_known
-  FROM (SELECT DISTINCT words FROM said)
-)
-SELECT known.* EXCLUDE (words, scope, parts)
-FROM said JOIN known ON known.words IS NOT DISTINCT FROM said.words
-ORDER BY number
-"""
-
-
 def hlo_of(columns: Columns, rules: Rules, launches: Launches, headers: Sequence[str]) -> pa.Table | None:
     """What profiles of JAX say about each GPU activity: operator, modules and work; None without any."""
     if not any("xplane" in header_of(header) for header in headers):
         return None
-    found = []
+    found, contract = [], rules.catalog.get("xplane_kernels", kind="format")
     for part in slabs(max(len(launches.rows), 1), _SLAB_ROWS):
-        said = rules.query(_HLO, pa.table({"args": columns.texts("args", launches.rows[part])}))
+        said = rules.query(contract.body, pa.table({"args": columns.texts("args", launches.rows[part])}))
         texts = [pa.types.is_string(each.type) for each in said.schema]
         encoded = [
             column.dictionary_encode() if is_text else column
