@@ -29,7 +29,7 @@ from tracewarehouse.storage.store import Store
 BOUNDS = {
     # 53,300 and what came since: the agents' door and its limited child (620), the live view (780), profiles
     # of JAX (580) and of NCCL's plug-in (110), rocprofv3 as CSV and for Perfetto (350), Delta logs in place
-    # (215), the timeline of findings, search and charts of pages (430), Nsight Systems joined with torch (155),
+    # (215), the timeline of findings, search and charts of pages (430), Nsight Systems beside torch (155),
     # operators and work of JAX (80).
     "code lines of Python": 56_660,
     # 230 of them cut the numbers out of arguments, which saves a tenth to a third of the stored bytes; 200
