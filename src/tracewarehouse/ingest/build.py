@@ -457,7 +457,9 @@ def _given(options: Options) -> dict[str, str]:
 
 
 def _is_changed(source: Source) -> bool:
-    """Whether the file was written to; an object is compared while it is downloaded."""
+    """Whether a file was written to; an object is compared while it is downloaded."""
+    if source.beside is not None and _is_changed(source.beside):
+        return True
     return source.file.object is None and file_stamp(source.file.path) != source.stamp
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 import nsys_writer
 import tracewarehouse as tw
-from conftest import deep
+from conftest import deep, real_traces
 from simulated import SMALL
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.nsys import NsysSource
@@ -31,6 +33,7 @@ SELECT
 FROM kernels ORDER BY ALL
 """
 AHEAD_NS = 1_234_567
+FOLDER = real_traces()
 
 
 @pytest.fixture(scope="module")
@@ -246,3 +249,32 @@ def test_replays_of_graphs_are_not_counted_beside_their_kernels(
         con.commit()
     warehouse, _ = ingested(tmp_path / "run")
     assert rows(warehouse, KERNELS) == expected
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(FOLDER is None, reason="no folder of real traces")
+def test_a_real_trace_is_matched_despite_other_names_and_a_clock_that_drifts(tmp_path: Path) -> None:
+    assert FOLDER is not None
+    path = FOLDER / "h100-vs-mi300-hf" / "h100_qwen1.5-0.5b-chat.json.gz"
+    trace = nsys_writer.read_trace(gzip.decompress(path.read_bytes()))
+    write(tmp_path / "run", trace)
+    chance = random.Random(1)
+    events = [
+        {
+            **event,
+            "name": event["name"].replace("(anonymous namespace)", "<unnamed>").replace("<4", "<(int)4"),
+            # 2 ppm, and less than 1 µs.
+            "ts": event["ts"] * (1 + Decimal("2e-6")) + Decimal(chance.randint(-800, 800)) / 1000,
+        }
+        for event in trace["traceEvents"]
+        if event.get("cat") in CALLS or event.get("cat") in ON_GPU and chance.random() > 0.02
+    ]
+    record(
+        tmp_path / "run" / "report.sqlite", {**trace, "traceEvents": events}, ahead_ns=AHEAD_NS, clock=False
+    )
+    warehouse, _ = ingested(tmp_path / "run")
+    recorded = sum(event["cat"] in ON_GPU for event in events)
+    ((count, example),) = finding(warehouse, "joined")
+    assert count == recorded and f"{recorded} GPU activities of both, 0 only of Nsight Systems" in str(
+        example
+    )
