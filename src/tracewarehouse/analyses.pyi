@@ -45,6 +45,8 @@ class Analyses(Generic[T_co]):
     def collective_bandwidth(self, *, min_groups: int = 3) -> T_co:
         """Algorithm and bus bandwidth of collectives by process group, element type and message size, with
         skew kept apart."""
+    def collective_fleet(self, *, period: str = "day", label_key: str | None = None) -> T_co:
+        """Collectives that cost most over runs, per period, label, model and GPU, from recorded results."""
     def collective_stuck(
         self, *, warning_share: float = 0, critical_share: float = 0, minor_share: float = 0.01
     ) -> T_co:
@@ -79,6 +81,8 @@ class Analyses(Generic[T_co]):
         self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
     ) -> T_co:
         """Detects copies and memsets that run while the GPU does nothing else."""
+    def finding_fleet(self, *, period: str = "day", label_key: str | None = None) -> T_co:
+        """Findings that cost most over runs, per period, label, model and GPU, from recorded results."""
     def flight_mismatches(self) -> T_co:
         """Collectives that the ranks of a process group did not all call, or called differently, from flight
         recorder dumps."""
@@ -158,6 +162,8 @@ class Analyses(Generic[T_co]):
         self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
     ) -> T_co:
         """Detects GPU idle time while the training thread waits for the data loader."""
+    def kernel_fleet(self, *, period: str = "day", label_key: str | None = None) -> T_co:
+        """Kernels that cost most over runs, per period, label, model and GPU, from recorded results."""
     def kernel_limits(
         self, *, min_share: float = 0.6, high_share: float = 0.8, min_lead: float = 0.1
     ) -> T_co:

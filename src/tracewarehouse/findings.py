@@ -23,7 +23,6 @@ from tracewarehouse.runs.recording import verdict
 from tracewarehouse.runs.rows import list_new_versions
 from tracewarehouse.runs.selection import SelectedRun
 
-GROUP = "findings"
 ACCOUNT = "analyzed_account"
 NONE = "none"
 NOT_APPLICABLE = late_regex(
@@ -45,7 +44,7 @@ GENERAL_RULES = frozenset({"low_gpu_use"})
 
 def rules(catalog: Catalog) -> tuple[Contract, ...]:
     """The finding rules by name: the newest version of each analysis of the group."""
-    return tuple(each for each in catalog.analyses() if each.group == GROUP)
+    return catalog.rules()
 
 
 def is_of_one_rank(finding: Mapping[str, Any]) -> bool:
@@ -126,6 +125,14 @@ def check_runs(
         return selection.analyze_or_skip(name)
 
     return apply_rules(selection.catalog, run, ranks, sources, passed=passed, merge=merge)
+
+
+def findings_of(selection: Selection, contract: Contract, run: Callable[[str], Result]) -> Result:
+    """The findings of the selected runs with the columns of a contract; `run` runs a rule."""
+    ranks = [(each.run, rank) for each in selection.selected() for rank in each.ranks]
+    found = apply_rules(selection.catalog, run, ranks, lambda _: {})
+    rows = found.table.select([column.name for column in contract.columns])
+    return replace(found, table=rows, contract=contract)
 
 
 # The innermost frame of the program around each event, or around the launch of a GPU activity.

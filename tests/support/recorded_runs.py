@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tracewarehouse import Warehouse
-from tracewarehouse.compare.history.recorded import RecordedAnalysis
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import table_of
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.storage.layout import uid
 from tracewarehouse.storage.model import Changes, Staged
-from tracewarehouse.storage.results import write_result
+from tracewarehouse.storage.results import RecordedAnalysis, write_result
 from tracewarehouse.storage.store import Store
 
 START_NS = 1_750_000_000_000_000_000

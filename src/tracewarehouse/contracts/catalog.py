@@ -17,7 +17,7 @@ from msgspec.structs import astuple, replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts import compiled
-from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref
+from tracewarehouse.contracts.contract import FOLDERS, RUN_TABLES, Contract, Kind, Ref
 from tracewarehouse.errors import ContractError, UnknownName
 
 # The public names of `Warehouse`, which no contract may have, because every analysis becomes a method.
@@ -109,6 +109,11 @@ def _why_not(contract: Contract, required: Contract) -> str | None:
     """The hint if the contract may not read the other, else None."""
     if required.kind == "analysis":
         return "turn what you need of it into a view"
+    if required.is_recorded and contract.scope != "fleet":
+        return 'its rows depend on what was recorded: write scope = "fleet"'
+    if contract.scope == "fleet":
+        readable = required.is_recorded or required.is_constant or required.name in RUN_TABLES
+        return None if readable else "over runs, read recorded results, rules, runs and ranks"
     if contract.derived and contract.filled_by_program and required.kind == "view":
         return None  # the program reads a whole run
     if contract.kind == "table" and required.kind == "view":
@@ -276,6 +281,10 @@ class Catalog(Struct, frozen=True, dict=True):
     def analyses(self) -> tuple[Contract, ...]:
         """The newest version of each analysis, by name."""
         return self._newest("analysis")
+
+    def rules(self) -> tuple[Contract, ...]:
+        """The newest version of each finding rule, by name."""
+        return tuple(each for each in self.analyses() if each.group == "findings")
 
     def answerable(self) -> list[Contract]:
         """The newest versions of analyses, views and tables that a warehouse answers from."""

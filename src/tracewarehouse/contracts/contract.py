@@ -188,7 +188,7 @@ def _check_range(param: Param, value: object) -> None:
 
 
 Kind = Literal["table", "view", "analysis", "format"]
-Scope = Literal["rank", "run"]
+Scope = Literal["rank", "run", "fleet"]
 Per = Literal["step", "window", "rank"]
 
 FOLDERS: dict[str, Kind] = {
@@ -211,6 +211,12 @@ DERIVATIONS = {**{name: name for name in DERIVED_NEEDS}, "graphs": "graph_nodes"
 COUNTED_NEEDS = late_regex(r"(steps|ranks)>=[1-9]\d*")
 # Tables that are built from published versions on read.
 RUN_TABLES = ("runs", "ranks", "rank_sources", "recording_reasons")
+
+# Begins the name of a table of recorded results, before that of the analysis.
+RECORDED_TABLE = "recorded_"
+# Of the findings of all rules: no analysis has them.
+FINDINGS = "recorded_findings"
+BY_STEP = "by_step"  # the parameter of analyses with optional steps
 
 FILE_NAME = late_regex(r"([a-z][a-z0-9_]*)\.v([1-9]\d*)\.sql")
 
@@ -251,6 +257,8 @@ class RawTable(Struct, frozen=True):
 
 class Contract(Struct, frozen=True, kw_only=True):
     """A table, view or analysis: its inputs, its columns, and its SELECT.
+
+    An analysis of scope `fleet` compares runs: it reads tables of recorded results.
 
     That of a format reads `raw_tables` of a file, and returns columns of `activities`.
     """
@@ -295,8 +303,10 @@ class Contract(Struct, frozen=True, kw_only=True):
     def is_summary(self) -> bool:
         """Whether no row is about a single event, time, or point of a curve.
 
-        Such rows are different in each run: they have no history.
+        Such rows are different in each run: they have no history. Nor have those that compare runs.
         """
+        if self.scope == "fleet":
+            return False
         units = {column.name: column.unit for column in self.columns}
         keys = [name for name in self.grain if name != "run_id"]
         return not any(key == "position" or key.endswith("_id") or units.get(key) == "ts" for key in keys)
@@ -344,7 +354,18 @@ class Contract(Struct, frozen=True, kw_only=True):
     @property
     def is_stored(self) -> bool:
         """True for a table whose rows are in Parquet files of the warehouse."""
-        return self.kind == "table" and not (self.transient or self.is_built or self.is_constant)
+        others = self.transient or self.is_built or self.is_constant or self.is_recorded
+        return self.kind == "table" and not others
+
+    @property
+    def is_recorded(self) -> bool:
+        """True for a table of recorded results."""
+        return self.kind == "table" and self.name.startswith(RECORDED_TABLE)
+
+    @property
+    def steps_optional(self) -> bool:
+        """Whether an analysis has rows per step only if a parameter requests it."""
+        return any(param.name == BY_STEP for param in self.params)
 
 
 def computed_contract(name: str, **given: Any) -> Contract:

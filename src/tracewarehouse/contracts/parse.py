@@ -538,6 +538,8 @@ def _check_kind(contract: Contract, place: Place) -> None:
     if (contract.scope == "run") != (name in RUN_TABLES) and kind == "table":
         wanted = "run" if name in RUN_TABLES else "rank"
         raise place.error(f"scope of {kind} {name} is {contract.scope}", f'write scope = "{wanted}"', "scope")
+    if contract.scope == "fleet" and kind != "analysis":
+        raise place.error(f"a {kind} does not compare runs", "only an analysis does", "scope")
     if contract.ref.name in {ref.name for ref in contract.requires}:
         raise place.error(f"{name} requires itself", "read what it is made of", "requires")
 
@@ -546,7 +548,10 @@ def _check_shape(contract: Contract, place: Place) -> None:
     """Checks the key columns, which every relation has."""
     if contract.is_constant:
         return  # it is independent of runs
-    if contract.kind != "table" and contract.scope == "run" or contract.name == "runs":
+    keys: dict[str, str] = {}
+    if contract.scope == "fleet":
+        pass  # its rows are of several runs
+    elif contract.kind != "table" and contract.scope == "run" or contract.name == "runs":
         keys = {"run_id": "VARCHAR"}
     else:
         keys = {"run_id": "VARCHAR", "rank": "INTEGER"}
@@ -577,7 +582,7 @@ def _check_body(contract: Contract, place: Place) -> None:
         if contract.requires and not (contract.derived or contract.transient):
             raise place.error("without a SELECT nothing is required", "remove it", "requires")
         # A stored table of a rank has a SELECT, or the number of a builder's or format's definition.
-        elsewhere = contract.scope == "run" or contract.transient or contract.derived
+        elsewhere = contract.scope == "run" or contract.transient or contract.derived or contract.is_recorded
         if contract.definition is None and not elsewhere:
             raise place.error("the table has neither SELECT nor definition", "write definition = 1")
         return

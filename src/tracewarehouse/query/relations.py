@@ -36,6 +36,7 @@ from tracewarehouse.late_regex import late_regex
 from tracewarehouse.result import FileGroup, Skipped, lazy_frame
 from tracewarehouse.runs.rows import built_rows, run_issues
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage.results import RecordedAnalysis, files_of
 from tracewarehouse.storage.versions import Versions
 
 if TYPE_CHECKING:
@@ -52,12 +53,14 @@ class Dependencies(Struct, frozen=True):
     """The tables and views that contracts read, each after its own dependencies.
 
     `names` has the name of each relation. `compatible` has the versions of each stored table whose rows can
-    be read in its place, newest first; older versions lack some nullable columns.
+    be read in its place, newest first; older versions lack some nullable columns. `recorded` has the analyses
+    whose recorded results are read.
     """
 
     contracts: tuple[Contract, ...]
     names: Mapping[Ref, str]
     compatible: Mapping[Ref, tuple[Contract, ...]]
+    recorded: Mapping[Ref, RecordedAnalysis] = {}
 
     @classmethod
     def of(cls, catalog: Catalog, contracts: Iterable[Contract]) -> Dependencies:
@@ -76,9 +79,9 @@ class Dependencies(Struct, frozen=True):
     ) -> Dependencies:
         """These relations; `others` get names too. Versions in `unqualified` have names without a version."""
         names = relation_names((*contracts, *others), unqualified)
-        return cls(
-            contracts, names, {each.ref: catalog.compatible(each) for each in contracts if each.is_stored}
-        )
+        compatible = {each.ref: catalog.compatible(each) for each in contracts if each.is_stored}
+        recorded = {each.ref: RecordedAnalysis.of(each, catalog) for each in contracts if each.is_recorded}
+        return cls(contracts, names, compatible, recorded)
 
 
 def queryable(catalog: Catalog) -> tuple[Contract, ...]:
@@ -226,6 +229,8 @@ class Relations(Struct, frozen=True):
         """The SELECT behind the relation of a stored table, a table of rules or a view."""
         if contract.is_stored:
             return self._stored_sql(contract)
+        if contract.ref in self.dependencies.recorded:
+            return self._recorded_sql(contract)
         return self.body(contract, sql_with_params(contract, {}))
 
     def parts(self, contract: Contract) -> list[tuple[str, str, str]]:
@@ -245,8 +250,25 @@ class Relations(Struct, frozen=True):
     def paths(self) -> frozenset[str]:
         """The files of all tables that the relations read."""
         stored = (contract for contract in self.dependencies.contracts if contract.is_stored)
-        groups = (group for contract in stored for group in self._files(contract))
+        groups = [group for contract in stored for group in self._files(contract)]
+        groups += [group for ref in self.dependencies.recorded for group in self._recorded(ref)]
         return frozenset(path for group in groups for path in group.paths)
+
+    def _recorded(self, ref: Ref) -> list[FileGroup]:
+        """The files of the recorded results of the selected runs, with the ranks of parts of runs."""
+        versions = [each.version for each in self.selected]
+        files = files_of(self.store, self.dependencies.recorded[ref], versions)
+        groups: dict[tuple[int, ...] | None, list[str]] = {}
+        for each in self.selected:
+            if each.run in files:
+                ranks = each.ranks if each.is_part else None
+                groups.setdefault(ranks, []).append(str(self.store.path(files[each.run])))
+        return [FileGroup(tuple(paths), ranks, frozenset()) for ranks, paths in groups.items()]
+
+    def _recorded_sql(self, contract: Contract) -> str:
+        columns = _casts(contract, contract.columns, None)
+        parts = ["".join(_files_part(columns, group)) for group in self._recorded(contract.ref)]
+        return "\nUNION ALL\n".join(parts) or empty_sql(contract.columns)
 
     def _files(self, contract: Contract) -> tuple[FileGroup, ...]:
         return data_files(self.store, contract, self.dependencies.compatible[contract.ref], self.selected)

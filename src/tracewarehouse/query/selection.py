@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from msgspec.structs import replace
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_text
@@ -28,6 +29,7 @@ from tracewarehouse.runs.selection import (
 )
 from tracewarehouse.storage.model import UnreadableRun
 from tracewarehouse.storage.parquet_file import Level, default_level
+from tracewarehouse.storage.results import RecordedAnalysis, files_of
 from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
@@ -246,6 +248,7 @@ class Selection:
             *intact.notices,
             *nothing_stored(selected),
             *partly_read(selected, capable.selected, contract),
+            *self._unrecorded(dependencies.contracts, selected),
             *notices(intact.selected, contract),
         )
         skipped = (*unexpired.skipped, *capable.skipped)
@@ -429,6 +432,7 @@ class Selection:
             *about_them,
             *runs.notices,
             *nothing_stored(selected or self.store.runs()),
+            *self._unrecorded(named.contracts, selected),
             *notices(used),
         )
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)
@@ -450,7 +454,8 @@ class Selection:
         from tracewarehouse.memory_limits import NO_LIMITS
         from tracewarehouse.query.connections import user_connection
 
-        if limits is None and not (named.analyses or named.lists or named.has_help):
+        is_pooled = not (named.analyses or named.lists or named.has_help or _are_recorded(named.contracts))
+        if limits is None and is_pooled:
             with self.pool.with_relations(selected, named.contracts, sql) as opened:
                 yield opened
             return
@@ -494,7 +499,28 @@ class Selection:
         selected = self.selected()
         if not selected:  # the plan of a query without input takes as long as any other
             return schema_of(contract).empty_table()
+        if _are_recorded(dependencies.contracts):
+            # Others record meanwhile, and connections of the pool keep their views.
+            from tracewarehouse.query.connections import ConnectionPool
+
+            return ConnectionPool(self.store, self.catalog).execute(selected, contract, bound, dependencies)
         return self.pool.execute(selected, contract, bound, dependencies)
+
+    def _unrecorded(self, read: Iterable[Contract], selected: Sequence[SelectedRun]) -> Iterator[str]:
+        """A notice per table of recorded results that some runs do not have."""
+        versions = [each.version for each in selected]
+        for contract in read:
+            if contract.is_recorded:
+                analysis = RecordedAnalysis.of(contract, self.catalog)
+                missing = len(versions) - len(files_of(self.store, analysis, versions))
+                if missing:
+                    name, record = analysis.contract.name, hints.record(analysis.contract.name)
+                    text = "left out {:,} of {:,} runs, of which {} is not recorded: {}"
+                    yield hints.fill(text, missing, len(versions), name, record)
+
+
+def _are_recorded(contracts: Iterable[Contract]) -> bool:
+    return any(each.is_recorded for each in contracts)
 
 
 def _with_advice(runs: ReadableRuns) -> ReadableRuns:

@@ -201,14 +201,19 @@ def _build(catalog: Catalog) -> bytes:
 
 
 def _stored(catalog: Catalog) -> list[Contract]:
-    return [table for table in catalog.all("table") if not table.transient]
+    return [table for table in catalog.all("table") if not (table.transient or table.is_recorded)]
+
+
+def _analyses(catalog: Catalog) -> list[Contract]:
+    """Without those of recorded results, which change without a new version of a run."""
+    return [each for each in catalog.all("analysis") if each.scope != "fleet"]
 
 
 def relations_of(
     store: Versions, selected: tuple[SelectedRun, ...], catalog: Catalog, contracts: tuple[Contract, ...]
 ) -> Relations:
     """These tables and views, and all analyses, over some runs."""
-    dependencies = Dependencies.over(catalog, contracts, others=catalog.all("analysis"))
+    dependencies = Dependencies.over(catalog, contracts, others=_analyses(catalog))
     return Relations(store, selected, dependencies)
 
 
@@ -274,7 +279,7 @@ class _Schema(Struct, frozen=True):
     name: str
 
     def fill(self) -> None:
-        catalog, analyses = self.catalog, self.catalog.all("analysis")
+        catalog, analyses = self.catalog, _analyses(self.catalog)
         contracts = dependencies(catalog, (*_stored(catalog), *catalog.all("view"), *analyses))
         relations = relations_of(Versions(LocalObjects(Path())), (), catalog, contracts)
         for contract in contracts:
@@ -536,7 +541,7 @@ def _fill(
 
 def _skipped(catalog: Catalog, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:
     """The ranks that analyses skip."""
-    skipped = {each: with_capabilities(each, selected).skipped for each in catalog.all("analysis")}
+    skipped = {each: with_capabilities(each, selected).skipped for each in _analyses(catalog)}
     rows = skipped_rows({each.run: len(each.ranks) for each in selected}, skipped)
     return [dict(zip(SKIPPED_COLUMNS, row, strict=True)) for row in rows]
 

@@ -11,7 +11,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -74,12 +74,21 @@ class Mirror:
                 f"select fewer runs or ranks, or set {BUDGET}",
             )
         self._evict(sum(file.bytes for file in missing if file.bytes > 0))
+        problems = self._download_all([(file.path, file) for file in missing])
+        found = {file.path: what for file, what in zip(missing, problems, strict=True)}
+        return {key: what for key, what in found.items() if what is not None}
+
+    def copy(self, keys: Iterable[str]) -> None:
+        """Downloads the recorded results that are missing, many at once."""
+        keys = tuple(keys)
+        self._lease(keys)
+        self._download_all([(key, None) for key in keys if not (self.folder / key).exists()])
+
+    def _download_all(self, wanted: Sequence[tuple[str, TableFile | None]]) -> list[str | None]:
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(min(_DOWNLOADS, len(missing))) as pool:
-            problems = pool.map(lambda file: self._download(file.path, file), missing)
-            found = {file.path: what for file, what in zip(missing, problems, strict=True)}
-        return {key: what for key, what in found.items() if what is not None}
+        with ThreadPoolExecutor(_DOWNLOADS) as pool:
+            return list(pool.map(lambda one: self._download(*one), wanted))
 
     def forget(self, key: str) -> None:
         """Deletes the copy of a damaged file: the next reader downloads it again."""

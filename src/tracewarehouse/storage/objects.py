@@ -132,6 +132,9 @@ class LocalFiles(Protocol):
         With `again`, files are downloaded again, to compare the originals with their versions.
         """
 
+    def copy(self, keys: Iterable[str]) -> None:
+        """Makes recorded results available at their paths, many at once."""
+
     def budget(self) -> int | None:
         """The limit on local copies in bytes; None if the files are not copies."""
 
@@ -278,6 +281,9 @@ class LocalObjects(Objects):
     def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
         """Nothing to do: the files are local."""
         return {}
+
+    def copy(self, keys: Iterable[str]) -> None:
+        """Nothing to do: the files are local."""
 
     def forget(self, key: str) -> None:
         """Nothing to do: the file is the original."""

@@ -13,16 +13,21 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tracewarehouse import hints
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import BY_STEP, FINDINGS, RECORDED_TABLE, Contract
 from tracewarehouse.errors import TwError
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
-from tracewarehouse.storage.model import Json
+from tracewarehouse.storage.layout import run_key
+from tracewarehouse.storage.model import CLASSIFIED, Json, RunVersion
 from tracewarehouse.storage.objects import Objects, names_in
 from tracewarehouse.storage.parquet_file import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tracewarehouse.storage.versions import Versions
 
 T = TypeVar("T")
 
@@ -86,6 +91,106 @@ def request_hash(params: Mapping[str, object], derived: Iterable[tuple[int, str,
     """8 hex digits for the parameters of a request, and for the derived tables: rank, table, sha256."""
     listed = sorted(list(file) for file in derived)
     return hashlib.sha256(json.dumps([sorted(params.items()), listed]).encode()).hexdigest()[:8]
+
+
+# Digits of a definition that are those of the effective hash, if users' rules give the others.
+_HASH_DIGITS = 8
+
+
+class RecordedAnalysis(Struct, frozen=True):
+    """An analysis as this release defines it, with default parameters.
+
+    `has_kinds`: it depends on the kinds of kernels, and so on the users' rules for them.
+    """
+
+    contract: Contract
+    effective_hash: str
+    derived_tables: frozenset[str]
+    has_kinds: bool
+    # What is run: the analysis, or all rules.
+    parts: tuple[Contract, ...]
+
+    @classmethod
+    def of(cls, contract: Contract, catalog: Catalog) -> RecordedAnalysis:
+        """The analysis with its hash and the derived tables that it reads."""
+        if contract.is_recorded and contract.name != FINDINGS:
+            contract = catalog.get(contract.name.removeprefix(RECORDED_TABLE), contract.version, "analysis")
+        parts: tuple[Contract, ...] = (contract,)
+        effective = catalog.effective_hash(contract)
+        if contract.is_recorded:
+            parts = catalog.rules()
+            hashes = (effective, *map(catalog.effective_hash, parts))
+            effective = hashlib.sha256("".join(hashes).encode()).hexdigest()
+        below = [each for one in parts for each in catalog.closure(one) if each.kind == "table"]
+        return cls(
+            contract,
+            effective,
+            frozenset(each.name for each in below if each.derived),
+            any(each.name in CLASSIFIED for each in below),
+            parts,
+        )
+
+    def definition(self, version: RunVersion) -> str:
+        """16 hex digits in the names of results of a run: the start of the effective hash.
+
+        If users' rules classified kernels of the run, the second half is that of a hash of these rules.
+        """
+        digests = version.kernel_rules if self.has_kinds else ()
+        if not any(digests):
+            return self.effective_hash[:16]
+        rules = digests[0] if len(digests) == 1 else hashlib.sha256(repr(digests).encode()).hexdigest()
+        return f"{self.effective_hash[:_HASH_DIGITS]}{rules[: 16 - _HASH_DIGITS]}"
+
+    def params(self, by_step: bool) -> dict[str, object]:
+        """The parameters to run with: per step if the analysis supports it and the run has complete steps."""
+        return {BY_STEP: True} if self.contract.steps_optional and by_step else {}
+
+    def key(self, version: RunVersion, by_step: bool) -> Recorded:
+        """The key of its result for a version of a run."""
+        # The request: parameters, and tables that were derived after the trace was ingested.
+        derived = [
+            (source.rank, file.table, file.sha256)
+            for source in version.sources
+            for file in source.files
+            if file.table in self.derived_tables
+        ]
+        return Recorded(
+            self.contract.name,
+            self.contract.version,
+            run_key(version.run),
+            self.definition(version),
+            request_hash(self.params(by_step), derived),
+            version.source,
+        )
+
+    def possible_keys(self, version: RunVersion) -> tuple[Recorded, ...]:
+        """The keys that its result can have, the one with rows per step first."""
+        return tuple(dict.fromkeys(self.key(version, by_step) for by_step in (True, False)))
+
+
+# Of so few runs the folders are listed, of more that of all runs.
+_FEW = 32
+
+
+def files_of(store: Versions, analysis: RecordedAnalysis, versions: Sequence[RunVersion]) -> dict[str, str]:
+    """Run → key of its recorded result, for the versions that have an intact one by this definition."""
+    folder = layout.results(analysis.contract.name, analysis.contract.version)
+    folders = [f"{folder}/{run_key(each.run)}" for each in versions] if len(versions) <= _FEW else [folder]
+    present = {recorded: key for at in folders for recorded, key in every(store.objects, at)}
+    found = {
+        each.run: recorded
+        for each in versions
+        for recorded in analysis.possible_keys(each)[::-1]
+        if recorded in present
+    }
+    store.files.copy(present[recorded] for recorded in found.values())
+    keys = {run: present[recorded] for run, recorded in found.items()}
+    return {run: key for run, key in keys.items() if is_intact(store.path(key), found[run])}
+
+
+def differ_in_rules(one: str, other: str) -> bool:
+    """Whether two definitions of an analysis differ, but only in the users' rules for kernels."""
+    return one != other and one[:_HASH_DIGITS] == other[:_HASH_DIGITS]
 
 
 def write_result(

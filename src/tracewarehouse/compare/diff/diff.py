@@ -22,7 +22,6 @@ from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.compare.diff.comparable import equal_positions, other_kernel_rules
 from tracewarehouse.compare.diff.levels import of_both_sides, ratio_column
-from tracewarehouse.compare.metric.expression import BY_STEP
 from tracewarehouse.compare.metric.values import (
     COMPLETE_STEPS_SQL,
     Lengths,
@@ -33,7 +32,7 @@ from tracewarehouse.compare.metric.values import (
 )
 from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Column, Contract
+from tracewarehouse.contracts.contract import BY_STEP, Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.exact_text import rank_list
@@ -353,7 +352,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
         """
         contract = self.catalog.get(name, version, kind="analysis")
         steps, positions = self._complete_steps(contract)
-        if any(param.name == BY_STEP for param in contract.params):
+        if contract.steps_optional:
             params = {**params, BY_STEP: steps is not None}
         # Values grow with the length of the recording, unless they are of one step or annotation.
         of_a_part = self.by_rank and "step" in contract.grain and BY_STEP not in params

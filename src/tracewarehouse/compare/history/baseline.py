@@ -19,7 +19,7 @@ from tracewarehouse.compare.history.read import (
     recorded_files,
     recorded_runs,
 )
-from tracewarehouse.compare.history.recorded import RecordedAnalysis, differ_in_rules, part_values
+from tracewarehouse.compare.history.recorded import part_values
 from tracewarehouse.compare.history.series import Point, Series
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, is_normalized, parse_metric
 from tracewarehouse.compare.metric.values import Statistic
@@ -31,6 +31,7 @@ from tracewarehouse.present.render.text import one_line, plural, show
 from tracewarehouse.runs.rows import expected_ranks
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage.model import RunVersion
+from tracewarehouse.storage.results import RecordedAnalysis, differ_in_rules
 from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:

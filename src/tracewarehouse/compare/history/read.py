@@ -12,9 +12,7 @@ from msgspec.structs import replace
 from tracewarehouse import hints
 from tracewarehouse.compare.history.page import History
 from tracewarehouse.compare.history.recorded import (
-    RecordedAnalysis,
     damaged_result,
-    differ_in_rules,
     filter_values,
     recorded_values,
     serves,
@@ -30,7 +28,7 @@ from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, narrow
 from tracewarehouse.storage.model import RunVersion
-from tracewarehouse.storage.results import Recorded, is_intact, same_rows
+from tracewarehouse.storage.results import Recorded, RecordedAnalysis, differ_in_rules, is_intact, same_rows
 from tracewarehouse.storage.store import Store
 from tracewarehouse.version import __version__
 

@@ -10,23 +10,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse import hints
-from tracewarehouse.compare.history.recorded import RecordedAnalysis, can_roll_up, roll_up
+from tracewarehouse.compare.history.recorded import can_roll_up, roll_up
 from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, Lengths, lengths, ranks_with_data
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import FINDINGS, Contract
 from tracewarehouse.engines import Engine, TaskProgress, advice, results_in_order
 from tracewarehouse.errors import TwError
+from tracewarehouse.findings import findings_of
 from tracewarehouse.location import Location
 from tracewarehouse.query.connections import event_count
 from tracewarehouse.query.relations import dependencies
 from tracewarehouse.query.selection import Selection
+from tracewarehouse.result import Result
 from tracewarehouse.runs.readable import why_outdated, with_capabilities
 from tracewarehouse.runs.rows import notices
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import results
 from tracewarehouse.storage.model import Json
 from tracewarehouse.storage.repair import Step
-from tracewarehouse.storage.results import Recorded, write_result
+from tracewarehouse.storage.results import Recorded, RecordedAnalysis, write_result
 from tracewarehouse.storage.store import Store
 from tracewarehouse.version import __version__
 
@@ -101,7 +103,7 @@ def record_again(
     """Records results that are recorded under an earlier definition only; a line per run."""
     runs = {(each.run.lower(), each.version.source): each for each in selected}
     outdated: dict[tuple[str, ...], list[Contract]] = {}
-    for contract in catalog.all("analysis"):
+    for contract in (*catalog.all("analysis"), catalog.get(FINDINGS)):
         keys = {(key.run, key.source) for key in store.recorded(contract.name, contract.version)}
         selectors = tuple(sorted(runs[key].selector for key in keys & runs.keys()))
         if selectors:
@@ -155,6 +157,7 @@ class _Recorder:
         self.bytes = 0
         self.failed: list[FailedResult] = []
         self.lengths: Lengths = {}  # of the runs of a batch
+        self.found: dict[tuple[str, tuple[str, ...]], Result] = {}  # by a rule in runs of a batch
 
     def without_result(
         self, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
@@ -170,13 +173,14 @@ class _Recorder:
             return
         # Run → rank → complete steps, for the runs that have any.
         steps: dict[str, dict[int, list[int]]] = {}
+        self.found = {}
         narrowed = self.narrow(batch)
         _, [self.lengths] = lengths([narrowed])
         for row in narrowed.query(COMPLETE_STEPS_SQL).rows():
             steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
         for analysis, missing in wanted:
             # The runs whose tables are those of this release; the others fail.
-            read = dependencies(self.catalog, [analysis.contract])
+            read = dependencies(self.catalog, analysis.parts)
             reasons = {each.run: why_outdated(self.catalog, read, each) for each in missing}
             for each in missing:
                 if reason := reasons[each.run]:
@@ -185,7 +189,7 @@ class _Recorder:
             if self.on_progress is not None:
                 done = self.written + len(self.failed)
                 self.on_progress(RecordProgress(done, self.missing, analysis.contract.name))
-            if analysis.has_step_parameter:
+            if analysis.contract.steps_optional:
                 self.try_together(analysis, [each for each in runs if each.run in steps], steps)
                 runs = [each for each in runs if each.run not in steps]
             self.try_together(analysis, runs, steps)
@@ -216,7 +220,7 @@ class _Recorder:
     ) -> None:
         """Computes and stores a result per run; either all of the runs have complete steps or none."""
         contract, by_step = analysis.contract, runs[0].run in steps
-        result = self.narrow(runs).analyze(contract.name, contract.version, **analysis.params(by_step))
+        result = self.result(self.narrow(runs), contract, analysis.params(by_step))
         ranks = ranks_with_data(result, runs)
         files: dict[Recorded, Path] = {}
         rollups: dict[Recorded, Path] = {}
@@ -246,6 +250,19 @@ class _Recorder:
             self.store.keep_results(files)
         self.written_by_run.update(each.run for each in runs)
         self.bytes += size
+
+    def result(self, runs: Selection, contract: Contract, params: Mapping[str, object]) -> Result:
+        """The rows of an analysis, or the findings of all rules, of which some were run before."""
+        names = tuple(each.selector for each in runs.selected())
+        if contract.is_recorded:
+            known = {name: found for (name, of), found in self.found.items() if of == names}
+            return findings_of(
+                runs, contract, lambda name: known[name] if name in known else runs.analyze_or_skip(name)
+            )
+        result = runs.analyze(contract.name, contract.version, **params)
+        if contract in self.catalog.rules():
+            self.found[contract.name, names] = result
+        return result
 
 
 def _is_smaller(rolled: Path, rows: Path) -> bool:
@@ -285,7 +302,7 @@ def _record_again(store: Store, catalog: Catalog, recorded: Recorded, narrow: Na
     """Whether the result is recorded again, or could be."""
     try:
         version = store.newest(recorded.run)
-        contract = catalog.get(recorded.analysis, recorded.version, kind="analysis")
+        (contract,) = recordable(catalog, [f"{recorded.analysis}@{recorded.version}"])
         if version is None or version.source != recorded.source:
             return False
         if RecordedAnalysis.of(contract, catalog).definition(version) != recorded.effective:
@@ -300,10 +317,17 @@ def _record_again(store: Store, catalog: Catalog, recorded: Recorded, narrow: Na
 
 
 def recordable(catalog: Catalog, names: Iterable[str] | None) -> tuple[Contract, ...]:
-    """The analyses by name, `name` or `name@2`; None: all summaries. Raises UnknownName."""
+    """The analyses by name, `name` or `name@2`; None: all summaries. Raises UnknownName.
+
+    The findings of all rules come last.
+    """
+    findings = catalog.get(FINDINGS, kind="table")
+    names = None if names is None else dict.fromkeys(names)
     if names is None:
-        return tuple(contract for contract in catalog.analyses() if contract.is_summary)
-    return tuple(catalog.get(name, kind="analysis") for name in dict.fromkeys(names))
+        return (*(contract for contract in catalog.analyses() if contract.is_summary), findings)
+    others = [name for name in names if name not in (FINDINGS, str(findings.ref))]
+    last = (findings,) if len(others) < len(names) else ()
+    return (*(catalog.get(name, kind="analysis") for name in others), *last)
 
 
 def record_runs(
@@ -331,7 +355,7 @@ class RecordTask(Struct, frozen=True):
         """Records them in this process."""
         catalog = Catalog.load(self.sql)
         selection = Selection(Store.open(self.root, tool=__version__), catalog).select(self.runs)
-        return record_runs(selection, [catalog.get(name, kind="analysis") for name in self.analyses])
+        return record_runs(selection, recordable(catalog, self.analyses))
 
 
 def record_on(

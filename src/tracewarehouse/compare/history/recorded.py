@@ -9,13 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from tracewarehouse import hints
-from tracewarehouse.compare.metric.expression import BY_STEP, Measured, Metric, filterable, measures
+from tracewarehouse.compare.metric.expression import Measured, Metric, filterable, measures
 from tracewarehouse.compare.metric.values import (
     ROWS,
     STEP,
@@ -27,14 +24,11 @@ from tracewarehouse.compare.metric.values import (
     threads_for,
     unit_of,
 )
-from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.duck.engine import Connection, Error, scratch
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage.layout import run_key
-from tracewarehouse.storage.model import CLASSIFIED, RunVersion
-from tracewarehouse.storage.results import RECORDED, Recorded, request_hash
+from tracewarehouse.storage.results import RECORDED
 from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
@@ -157,80 +151,6 @@ JOIN names USING (filename)
 GROUP BY ALL
 ORDER BY ALL
 """
-
-
-# Digits of a definition that are those of the effective hash, if users' rules give the others.
-_HASH_DIGITS = 8
-
-
-class RecordedAnalysis(Struct, frozen=True):
-    """An analysis as this release defines it, with default parameters.
-
-    `has_kinds`: it depends on the kinds of kernels, and so on the users' rules for them.
-    """
-
-    contract: Contract
-    effective_hash: str
-    derived_tables: frozenset[str]
-    has_kinds: bool
-
-    @classmethod
-    def of(cls, contract: Contract, catalog: Catalog) -> RecordedAnalysis:
-        """The analysis with its hash and the derived tables that it reads."""
-        below = [each for each in catalog.closure(contract) if each.kind == "table"]
-        return cls(
-            contract,
-            catalog.effective_hash(contract),
-            frozenset(each.name for each in below if each.derived),
-            any(each.name in CLASSIFIED for each in below),
-        )
-
-    @property
-    def has_step_parameter(self) -> bool:
-        """Whether the analysis has rows per step only if a parameter requests it."""
-        return any(param.name == BY_STEP for param in self.contract.params)
-
-    def definition(self, version: RunVersion) -> str:
-        """16 hex digits in the names of results of a run: the start of the effective hash.
-
-        If users' rules classified kernels of the run, the second half is that of a hash of these rules.
-        """
-        digests = version.kernel_rules if self.has_kinds else ()
-        if not any(digests):
-            return self.effective_hash[:16]
-        rules = digests[0] if len(digests) == 1 else sha256(repr(digests).encode()).hexdigest()
-        return f"{self.effective_hash[:_HASH_DIGITS]}{rules[: 16 - _HASH_DIGITS]}"
-
-    def params(self, by_step: bool) -> dict[str, object]:
-        """The parameters to run with: per step if the analysis supports it and the run has complete steps."""
-        return {BY_STEP: True} if self.has_step_parameter and by_step else {}
-
-    def key(self, version: RunVersion, by_step: bool) -> Recorded:
-        """The key of its result for a version of a run."""
-        # The request: parameters, and tables that were derived after the trace was ingested.
-        derived = [
-            (source.rank, file.table, file.sha256)
-            for source in version.sources
-            for file in source.files
-            if file.table in self.derived_tables
-        ]
-        return Recorded(
-            self.contract.name,
-            self.contract.version,
-            run_key(version.run),
-            self.definition(version),
-            request_hash(self.params(by_step), derived),
-            version.source,
-        )
-
-    def possible_keys(self, version: RunVersion) -> tuple[Recorded, ...]:
-        """The keys that its result can have, the one with rows per step first."""
-        return tuple(dict.fromkeys(self.key(version, by_step) for by_step in (True, False)))
-
-
-def differ_in_rules(one: str, other: str) -> bool:
-    """Whether two definitions of an analysis differ, but only in the users' rules for kernels."""
-    return one != other and one[:_HASH_DIGITS] == other[:_HASH_DIGITS]
 
 
 def recorded_values(

@@ -12,15 +12,12 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Column, Contract
+from tracewarehouse.contracts.contract import BY_STEP, Column, Contract
 from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from tracewarehouse.storage.model import RunVersion
-
-
-BY_STEP = "by_step"  # the parameter of analyses with optional steps
 
 
 class Metric(Struct, frozen=True):
@@ -44,7 +41,7 @@ class Metric(Struct, frozen=True):
     @property
     def steps_optional(self) -> bool:
         """Whether its analysis has steps only if a parameter requests them."""
-        return any(param.name == BY_STEP for param in self.contract.params)
+        return self.contract.steps_optional
 
     @property
     def measures_steps(self) -> bool:

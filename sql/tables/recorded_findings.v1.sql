@@ -1,0 +1,28 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "recorded_findings"
+-- version    = 1
+-- summary    = "Findings of all rules per run and rank, as `tw record` stored them."
+-- grain      = ["run_id", "rank", "rule", "subject"]
+-- order      = ["run_id", "rank", "rule", "subject"]
+--
+-- [columns]
+-- run_id       = { type = "VARCHAR", doc = "The run." }
+-- rank         = { type = "INTEGER", doc = "The rank." }
+-- rule         = { type = "VARCHAR", doc = "The rule, as in `tw check`. Findings of one cause are one row." }
+-- subject      = { type = "VARCHAR", doc = "What the finding is about." }
+-- severity     = { type = "VARCHAR", doc = "critical, warning or info." }
+-- share        = { type = "DOUBLE", unit = "ratio", doc = "Lost time as a share of analyzed_ns." }
+-- count        = { type = "BIGINT", unit = "count", doc = "Number of occurrences." }
+-- steps        = { type = "BIGINT", unit = "count", doc = "Complete steps analyzed; 0 if there are none." }
+-- analyzed_ns  = { type = "BIGINT", unit = "ns", doc = "Analyzed time of the rank." }
+-- saving_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "Upper bound on the time saved in the analyzed interval. Savings of different findings overlap." }
+-- saving_share = { type = "DOUBLE", unit = "ratio", null = true, doc = "saving_ns as a share of analyzed_ns." }
+-- confidence   = { type = "VARCHAR", doc = "high, medium or low." }
+-- observation  = { type = "VARCHAR", doc = "What was observed." }
+-- advice       = { type = "VARCHAR", doc = "What to try." }
+-- culprit      = { type = "VARCHAR", null = true, doc = "The kernel, operator, call, collective or rank that causes most of it; null if the trace does not show it." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,21 @@
+-- /// tw
+-- kind    = "table"
+-- name    = "recorded_kernel_summary"
+-- version = 1
+-- summary = "Rows of the analysis kernel_summary, as `tw record` stored them."
+-- grain   = ["run_id", "rank", "device", "kind", "name"]
+-- order   = ["run_id", "rank", "device", "-sum_ns", "kind", "name"]
+--
+-- [columns]
+-- run_id = { type = "VARCHAR", doc = "The run." }
+-- rank   = { type = "INTEGER", doc = "The rank." }
+-- device = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
+-- kind   = { type = "VARCHAR", doc = "computation, communication, memory or other." }
+-- name   = { type = "VARCHAR", null = true, doc = "Full name." }
+-- count  = { type = "BIGINT", unit = "count", doc = "Number of GPU activities with this name." }
+-- sum_ns = { type = "BIGINT", unit = "ns", doc = "Sum of durations (overlaps counted multiple times)." }
+-- max_ns = { type = "BIGINT", unit = "ns", doc = "Maximum duration." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
