@@ -23,6 +23,7 @@ import pytest
 
 import sketch
 from kept import Copy, Kept, KeptWarehouse
+from tracewarehouse.storage.results import RecordedAnalysis
 
 OTHER_RUN, OTHER_RANK = "~", 1000  # what copies add to runs and ranks
 NOISE_RUN, NOISE_RANK = "?", 2000  # the same for copies with other names and times
@@ -142,7 +143,7 @@ class Drawn:
     def check_copies(self, path: Path) -> None:
         """Raises GoldenError unless copies of all rows give copies of the result; tables have none."""
         golden, contract = self.goldens[path], self._contract(path)
-        if contract.kind == "table":
+        if contract.kind == "table" or contract.scope == "fleet":
             return
         wh = self._runs(self.marks[path])
         kept = Kept(copies=copies(contract))
@@ -187,6 +188,10 @@ def answer(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
     """(result, skipped) of the ingested runs."""
     if contract.kind != "analysis":
         return "".join(warehouse.query(select(contract, golden), limits=None).csv()), ""
+    if contract.scope == "fleet":
+        recorded = (warehouse.catalog.contracts[ref] for ref in contract.requires)
+        names = (RecordedAnalysis.of(each, warehouse.catalog) for each in recorded if each.is_recorded)
+        warehouse.record(analyses=[each.contract.name for each in names])
     result = warehouse.analyze(golden.name, version=golden.version, **golden.params())
     skipped = [f"{each.run_id},{each.rank},{each.reason}\n" for each in result.skipped]
     return "".join(result.csv()), "".join(skipped)
