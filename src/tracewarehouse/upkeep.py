@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.history.record import record_again, record_runs, recordable, repair_results
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.derive.critical_path import ScopeRequest, derive, stored_scopes
 from tracewarehouse.errors import ParamError, SchemaVersionError, TwError, UnknownName, WarehouseError
 from tracewarehouse.formats.file_text import prefix_digest
@@ -302,7 +304,9 @@ def export_delta(
             raise ParamError("all runs and tables are registered in place", "name a folder or URL for copies")
         store.objects.check_conditions()
         with disk_errors(store.folder):
-            return delta.complete(store, copied_rows)
+            done = delta.complete(store, copied_rows)
+            register_recorded(selection, recordable(catalog, None), None)
+            return done
     known = delta.tables(catalog)
     for name in names:
         if name not in known:
@@ -313,6 +317,24 @@ def export_delta(
         there = {*(names or known), *objects.folders(""), delta.RUNS}
         logs = {name: delta.copy_of(objects, table) for name, table in known.items() if name in there}
         return tuple(_copies(selection, runs, logs))
+
+
+def register_recorded(
+    selection: Selection, contracts: Sequence[Contract], runs: Sequence[str] | None
+) -> None:
+    """Registers recorded results of runs (None: all) in Delta logs, if there are any, and rolls all up."""
+    store, catalog = selection.store, selection.catalog
+    if store.objects.stat(layout.DELTA) is None:
+        return
+    delta.register_results(store, catalog, runs, contracts)
+    every = Selection(store, catalog)
+    for each in catalog.analyses():
+        if each.scope == "fleet":
+            delta.register_rows(store, each, partial(_rows_over_runs, every, each.name))
+
+
+def _rows_over_runs(every: Selection, name: str) -> Any:
+    return every.analyze(name).table
 
 
 def _copies(

@@ -999,6 +999,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.compare.history.record import record_on, record_runs, recordable
         from tracewarehouse.engines import opened
+        from tracewarehouse.upkeep import register_recorded
 
         contracts = recordable(self.catalog, as_list(analyses))
         selection = self.selection.select(runs)
@@ -1007,6 +1008,7 @@ class Warehouse(Analyses[Result]):
         else:
             with opened(engine) as running:
                 done = record_on(running, self.root, selection, contracts)
+        register_recorded(selection, contracts, [run.run for run in selection.selected()])
         return replace(done, notices=(*damaged_runs(selection.left_out), *done.notices))
 
     @writing

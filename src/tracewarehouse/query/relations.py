@@ -36,7 +36,7 @@ from tracewarehouse.late_regex import late_regex
 from tracewarehouse.result import FileGroup, Skipped, lazy_frame
 from tracewarehouse.runs.rows import built_rows, run_issues
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage.results import RecordedAnalysis, files_of
+from tracewarehouse.storage.results import RecordedAnalysis
 from tracewarehouse.storage.versions import Versions
 
 if TYPE_CHECKING:
@@ -257,12 +257,12 @@ class Relations(Struct, frozen=True):
     def _recorded(self, ref: Ref) -> list[FileGroup]:
         """The files of the recorded results of the selected runs, with the ranks of parts of runs."""
         versions = [each.version for each in self.selected]
-        files = files_of(self.store, self.dependencies.recorded[ref], versions)
+        files = self.store.recorded_files(self.dependencies.recorded[ref], versions)
         groups: dict[tuple[int, ...] | None, list[str]] = {}
         for each in self.selected:
             if each.run in files:
                 ranks = each.ranks if each.is_part else None
-                groups.setdefault(ranks, []).append(str(self.store.path(files[each.run])))
+                groups.setdefault(ranks, []).append(str(files[each.run]))
         return [FileGroup(tuple(paths), ranks, frozenset()) for ranks, paths in groups.items()]
 
     def _recorded_sql(self, contract: Contract) -> str:

@@ -29,7 +29,7 @@ from tracewarehouse.runs.selection import (
 )
 from tracewarehouse.storage.model import UnreadableRun
 from tracewarehouse.storage.parquet_file import Level, default_level
-from tracewarehouse.storage.results import RecordedAnalysis, files_of
+from tracewarehouse.storage.results import RecordedAnalysis
 from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
@@ -512,7 +512,7 @@ class Selection:
         for contract in read:
             if contract.is_recorded:
                 analysis = RecordedAnalysis.of(contract, self.catalog)
-                missing = len(versions) - len(files_of(self.store, analysis, versions))
+                missing = len(versions) - len(self.store.recorded_files(analysis, versions))
                 if missing:
                     name, record = analysis.contract.name, hints.record(analysis.contract.name)
                     text = "left out {:,} of {:,} runs, of which {} is not recorded: {}"

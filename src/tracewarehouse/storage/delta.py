@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract, file_columns
+from tracewarehouse.contracts.contract import FINDINGS, Contract, file_columns
 from tracewarehouse.duck.arrow import schema_of, type_of
 from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.late_regex import late_regex
@@ -33,6 +33,7 @@ from tracewarehouse.storage.compact import compact, plan
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import RunVersion
 from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.results import RecordedAnalysis
 from tracewarehouse.storage.store import Store, attempts
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ Action: TypeAlias = dict[str, Any]
 Copies: TypeAlias = Callable[[Store, RunVersion], Mapping[str, "pa.Table"]]
 
 RUNS = "runs"
+# The folder of rows over runs.
+_ALL = "all"
 _COMMIT = late_regex(r"([0-9]{20})\.json")
 # A reader reads the last checkpoint and the commits after it; a commit of many actions gets one at once.
 _CHECKPOINT_EVERY, _MANY_ACTIONS = 20, 500
@@ -162,8 +165,10 @@ class DeltaLog(Struct, frozen=True):
                 return True
         raise AssertionError("unreachable")
 
-    def add_rows(self, rows: pa.Table, run: str, ranks: tuple[int, int] | None = None) -> dict[str, Action]:
-        """Writes rows to a file, named by its content; path → add, nothing without rows."""
+    def add_rows(
+        self, rows: pa.Table, run: str | None, ranks: tuple[int, int] | None = None
+    ) -> dict[str, Action]:
+        """Writes rows, of a run if it is named, to a file named by its content; path → add, if any."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -172,7 +177,7 @@ class DeltaLog(Struct, frozen=True):
         sink = pa.BufferOutputStream()
         pq.write_table(rows.cast(self.schema), sink, compression="zstd", store_schema=False)
         data: bytes = sink.getvalue().to_pybytes()
-        path = f"{run_key(run)}/v-{hashlib.sha256(data).hexdigest()[:16]}.parquet"
+        path = f"{run_key(run or _ALL)}/v-{hashlib.sha256(data).hexdigest()[:16]}.parquet"
         self.objects.put({f"{self.folder}/{path}": data})
         return {path: added(path, len(data), len(rows), run, ranks)}
 
@@ -262,6 +267,8 @@ def _delta_type(type_: Any) -> Any:
     if pa.types.is_map(type_):
         key, value = _delta_type(type_.key_type), _delta_type(type_.item_type)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    if pa.types.is_decimal(type_):
+        return f"decimal({type_.precision},{type_.scale})"
     names = {pa.int64(): "long", pa.int32(): "integer", pa.float64(): "double", pa.bool_(): "boolean"}
     return names.get(type_) or ("timestamp" if pa.types.is_timestamp(type_) else "string")
 
@@ -328,11 +335,15 @@ def _removed(added: Action) -> Action:
     return {"remove": stated | {"extendedFileMetadata": True, "partitionValues": {}, "size": added["size"]}}
 
 
-def added(path: str, size: int, rows: int, run: str, ranks: tuple[int, int] | None = None) -> Action:
+def added(
+    path: str, size: int, rows: int | None, run: str | None, ranks: tuple[int, int] | None = None
+) -> Action:
     """A file with its statistics."""
-    low: Action = {"run_id": run} | ({"rank": ranks[0]} if ranks else {})
-    high: Action = {"run_id": run} | ({"rank": ranks[1]} if ranks else {})
-    stats = {"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(low, 0)}
+    of_run: Action = {"run_id": run} if run else {}
+    low: Action = of_run | ({"rank": ranks[0]} if ranks else {})
+    high: Action = of_run | ({"rank": ranks[1]} if ranks else {})
+    counts: Action = {} if rows is None else {"numRecords": rows, "nullCount": dict.fromkeys(low, 0)}
+    stats = counts | {"minValues": low, "maxValues": high}
     stated: Action = {"path": path, "partitionValues": {}, "size": size, "modificationTime": _now_ms()}
     return stated | {"dataChange": True, "stats": json.dumps(stats, separators=(",", ":"))}
 
@@ -395,6 +406,7 @@ def named_files(objects: Objects) -> frozenset[str]:
     if objects.stat(layout.DELTA) is None:
         return frozenset()
     logs = [DeltaLog(objects, f"{layout.DATA}/{table}") for table in objects.folders(f"{layout.DATA}/")]
+    logs += [DeltaLog(objects, folder) for folder, has_log in _results(objects).items() if has_log]
     states = ((log.folder, log.read().files) for log in logs)
     return frozenset(f"{at}/{path}" for at, files in states for held in files.values() for path in held)
 
@@ -446,6 +458,8 @@ def _complete(
             rows = {} if version.tombstone else copies(store, version)
             files = _Registered(logs, catalog, rows, version).files
             app, is_next = app_of(store, key), before is not None
+            if version.number > 1:
+                register_results(store, catalog, [version.run])
             targets.append(Target(version.run, app, version.number, files, version.tombstone, is_next))
             touched |= tables_now
             changed |= {version.run} if tables_now else set()
@@ -511,12 +525,69 @@ class _Registered(Struct, frozen=True):
         return found if rows is None else found | self.logs[table].add_rows(rows, self.version.run)
 
 
+# Recorded results, in place
+
+
+def _results(objects: Objects) -> dict[str, bool]:
+    """The folder of the recorded results of each analysis, and whether it has a log."""
+    names = [name for name in objects.folders(f"{layout.RESULTS}/") if "@" in name]
+    first = {f"{layout.RESULTS}/{name}/{layout.DELTA_LOG}/{0:020d}.json": name for name in names}
+    return {f"{layout.RESULTS}/{first[key]}": found is not None for key, found in objects.stat_many(first)}
+
+
+def register_results(
+    store: Store, catalog: Catalog, runs: Collection[str] | None, contracts: Collection[Contract] = ()
+) -> None:
+    """Takes the logs of recorded results to the newest versions of runs (None: all).
+
+    Creates those of `contracts` that have results. A commit that another overtook looks at them again.
+    """
+    keys = None if runs is None else frozenset(map(run_key, runs))
+    known = {layout.results(*each.ref): each for each in (*catalog.all("analysis"), catalog.get(FINDINGS))}
+    has_log = _results(store.objects)
+
+    def commit(folder: str) -> None:
+        analysis = RecordedAnalysis.of(known[folder], catalog)
+
+        def changes(state: Snapshot) -> list[Action]:
+            newest = store.present() if keys is None else map(store.newest, keys)
+            found = store.recorded_of(analysis, [version for version in newest if version])
+            files = ((run, entry.key.removeprefix(f"{folder}/"), entry) for run, (_, entry) in found.items())
+            wanted = {path: added(path, entry.bytes, None, run) for run, path, entry in files}
+            return _difference(state, wanted, keys)
+
+        _log_of(store.objects, folder, known[folder]).commit(changes, keys)
+
+    chosen = [each for each in has_log if each in known and (has_log[each] or known[each] in contracts)]
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        for _ in pool.map(commit, chosen):
+            pass
+
+
+def register_rows(store: Store, contract: Contract, rows: Callable[[], pa.Table]) -> None:
+    """Takes the log of an analysis over runs to rows, computed again if another call commits meanwhile."""
+    log = _log_of(store.objects, f"{layout.DATA}/{contract.name}", contract)
+    log.commit(lambda state: _difference(state, log.add_rows(rows(), None), None), None)
+
+
+def _difference(state: Snapshot, wanted: Mapping[str, Action], keys: Collection[str] | None) -> list[Action]:
+    """What makes the files of these runs (None: all) the wanted ones."""
+    held = {key: files for key, files in state.files.items() if keys is None or key in keys}
+    known = {path: one for files in held.values() for path, one in files.items()}
+    gone = [_removed(one) for path, one in known.items() if path not in wanted]
+    return [*gone, *({"add": one} for path, one in wanted.items() if path not in known)]
+
+
+def _log_of(objects: Objects, folder: str, contract: Contract) -> DeltaLog:
+    return DeltaLog(objects, folder, plain_schema(schema_of(contract)))
+
+
 # Copies
 
 
 def copy_of(objects: Objects, table: Contract) -> DeltaLog:
     """The log of copies of a table."""
-    return DeltaLog(objects, table.name, plain_schema(schema_of(table)))
+    return _log_of(objects, table.name, table)
 
 
 def copy(logs: Mapping[str, DeltaLog], target: Target) -> list[str]:

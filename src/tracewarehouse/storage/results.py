@@ -27,8 +27,6 @@ from tracewarehouse.storage.parquet_file import sha256
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tracewarehouse.storage.versions import Versions
-
 T = TypeVar("T")
 
 
@@ -166,26 +164,6 @@ class RecordedAnalysis(Struct, frozen=True):
     def possible_keys(self, version: RunVersion) -> tuple[Recorded, ...]:
         """The keys that its result can have, the one with rows per step first."""
         return tuple(dict.fromkeys(self.key(version, by_step) for by_step in (True, False)))
-
-
-# Of so few runs the folders are listed, of more that of all runs.
-_FEW = 32
-
-
-def files_of(store: Versions, analysis: RecordedAnalysis, versions: Sequence[RunVersion]) -> dict[str, str]:
-    """Run → key of its recorded result, for the versions that have an intact one by this definition."""
-    folder = layout.results(analysis.contract.name, analysis.contract.version)
-    folders = [f"{folder}/{run_key(each.run)}" for each in versions] if len(versions) <= _FEW else [folder]
-    present = {recorded: key for at in folders for recorded, key in every(store.objects, at)}
-    found = {
-        each.run: recorded
-        for each in versions
-        for recorded in analysis.possible_keys(each)[::-1]
-        if recorded in present
-    }
-    store.files.copy(present[recorded] for recorded in found.values())
-    keys = {run: present[recorded] for run, recorded in found.items()}
-    return {run: key for run, key in keys.items() if is_intact(store.path(key), found[run])}
 
 
 def differ_in_rules(one: str, other: str) -> bool:

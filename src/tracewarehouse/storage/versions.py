@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -29,12 +29,14 @@ from tracewarehouse.storage.model import (
 from tracewarehouse.storage.objects import Entry as Listed
 from tracewarehouse.storage.objects import LocalFiles, LocalObjects, Objects, names_in
 from tracewarehouse.storage.parquet_file import has_size
-from tracewarehouse.storage.results import Recorded
+from tracewarehouse.storage.results import Recorded, RecordedAnalysis
 
 # A writing command writes a new list in a folder when more entries than this are newer.
 _NEWER = 32
 # An entry that changed this short before it was listed may change again without another time of change.
 _RACY_NS = 2 * 10**9
+# Of so few runs the folders of recorded results are listed, of more that of all runs.
+_FEW = 32
 # How often the writer of a list adds what others published meanwhile, before it leaves that to them.
 _LOOKS = 5
 
@@ -513,6 +515,24 @@ class Versions:
     def rollups(self, analysis: str, version: int) -> dict[Recorded, str]:
         """The roll-ups of recorded results of an analysis, and the key of each file."""
         return dict(results.every(self.objects, layout.results(analysis, version), results.parse_rollup))
+
+    def recorded_of(
+        self, analysis: RecordedAnalysis, versions: Sequence[RunVersion]
+    ) -> dict[str, tuple[Recorded, Listed]]:
+        """Run → its recorded result by this definition, of the versions that have one, and the file."""
+        folder = layout.results(analysis.contract.name, analysis.contract.version)
+        folders = [folder] if len(versions) > _FEW else [f"{folder}/{run_key(each.run)}" for each in versions]
+        listed = (entry for at in folders for entry in self.objects.walk(f"{at}/"))
+        present = {recorded: entry for entry in listed if (recorded := results.parse(entry.key))}
+        keys = ((each.run, key) for each in versions for key in analysis.possible_keys(each)[::-1])
+        return {run: (key, present[key]) for run, key in keys if key in present}
+
+    def recorded_files(self, analysis: RecordedAnalysis, versions: Sequence[RunVersion]) -> dict[str, Path]:
+        """Run → the local file of its recorded result by this definition; without damaged ones."""
+        found = self.recorded_of(analysis, versions)
+        self.files.copy(entry.key for _, entry in found.values())
+        paths = {run: (key, self.path(entry.key)) for run, (key, entry) in found.items()}
+        return {run: path for run, (key, path) in paths.items() if results.is_intact(path, key)}
 
     def results_of(self, versions: Iterable[RunVersion]) -> dict[str, int]:
         """Run → number of results recorded of that version, for runs that have any."""
