@@ -152,6 +152,57 @@ def test_publishing_commands_keep_the_logs_up(warehouse: Path, tmp_path: Path) -
     assert differences(warehouse) == []
 
 
+def recorded(warehouse: Path | str) -> dict[str, set[str]]:
+    """The runs in each Delta table of recorded results, whose rows are those of the analysis now."""
+    wh = tracewarehouse.open(warehouse)
+    found = {}
+    for name in ("kernel_summary", "stuck_collective", "mfu_run"):
+        read = deltalake.DeltaTable(f"{warehouse}/results/{name}@1").to_pyarrow_table()
+        found[name] = set(read.column("run_id").to_pylist())
+        stored = wh.select(sorted(found[name])).analyze(name).table if found[name] else read
+        assert rows_of(read, stored.column_names) == rows_of(stored, stored.column_names)
+    return found
+
+
+def over_runs(warehouse: Path | str) -> set[str]:
+    """The worst runs in the Delta table of an analysis over runs."""
+    read = deltalake.DeltaTable(f"{warehouse}/data/kernel_fleet").to_pyarrow_table()
+    return set(read.column("worst_run").to_pylist())
+
+
+def test_recorded_results_are_tables_of_the_newest_versions(warehouse: Path) -> None:
+    wh = tracewarehouse.open(warehouse)
+    names = ["kernel_summary", "stuck_collective", "mfu_run"]
+    assert wh.record("one", analyses=names).written == 3
+    assert (recorded(warehouse)["kernel_summary"], over_runs(warehouse)) == ({"one"}, {"one"})
+    wh.ingest(FIRST_STEPS, run="two", labels={"model": "other"})
+    assert recorded(warehouse)["kernel_summary"] == {"one"}
+    wh.record("two", analyses=names[:1])
+    assert (recorded(warehouse)["kernel_summary"], over_runs(warehouse)) == ({"one", "two"}, {"one", "two"})
+    wh.ingest(FIRST_STEPS / "rank1.json.gz", run="one", rank=0, replace=True)
+    assert recorded(warehouse) == {"kernel_summary": {"two"}, "stuck_collective": set(), "mfu_run": set()}
+    wh.label("two", {"team": "a"})
+    assert recorded(warehouse)["kernel_summary"] == {"two"}
+    wh.clean(-1, keep_versions_s=-1)
+    wh.remove("two")
+    assert recorded(warehouse)["kernel_summary"] == set()
+    wh.clean(-1, keep_versions_s=-1)
+    assert over_runs(warehouse) == {"one", "two"}, "of the last record"
+    wh.record(analyses=names)
+    assert (recorded(warehouse)["kernel_summary"], over_runs(warehouse)) == ({"one"}, {"one"})
+    assert (wh.verify(), differences(warehouse)) == ([], [])
+
+
+def test_the_next_record_completes_a_killed_one(warehouse: Path) -> None:
+    given = ["record", "--all", "--analysis", "kernel_summary", "-w", str(warehouse)]
+    done = subprocess.run([sys.executable, "-c", KILLED, "1", *given], env=environment(), check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (over_runs(warehouse), list(warehouse.glob("results/*@1/_delta_log"))) == (set(), [])
+    wh = tracewarehouse.open(warehouse)
+    assert wh.record(analyses=["kernel_summary", "stuck_collective", "mfu_run"]).present == 1
+    assert (recorded(warehouse)["kernel_summary"], over_runs(warehouse)) == ({"one"}, {"one"})
+
+
 def test_a_checkpoint_replaces_the_commits_before_it(warehouse: Path) -> None:
     wh = tracewarehouse.open(warehouse)
     for at in range(25):
