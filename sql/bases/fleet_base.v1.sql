@@ -2,7 +2,7 @@
 -- summary  = "Time of names over runs, by period, label, model and GPU; an analysis gives the time of each name in each run."
 -- requires = ["runs@1"]
 -- grain    = ["day", "label", "model", "gpu", "name"]
--- order    = ["day", "label", "model", "gpu", "-sum_ns", "name"]
+-- order    = ["-day", "label", "model", "gpu", "-sum_ns", "name"]
 --
 -- [params]
 -- period    = { type = "VARCHAR", default = "day", choices = ["day", "week", "month"], doc = "What a row covers." }

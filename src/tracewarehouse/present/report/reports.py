@@ -476,10 +476,26 @@ def many_runs(
         sections=(
             Section("runs", "Runs", _summary(labels, times), runs=rows, statements=statements),
             Section("times", "Times", "Each point is a run.", (_times_card(times),)),
+            *_costs(side),
         ),
         footer=f"tracewarehouse {__version__}",
         legend=tuple(name for name in CATEGORIES if any(name in each for each in parts.values())),
     )
+
+
+def _costs(side: Selection) -> Iterator[Section]:
+    """What costs most by month, if results of the runs are recorded."""
+    titles = {"kernel_fleet": "Kernels", "collective_fleet": "Collectives", "finding_fleet": "Findings"}
+    found = {name: side.analyze(name, period="month") for name in titles}
+    tables = tuple(
+        result_table(rows, name, titles[name], f"tw show {name} --period month")
+        for name, rows in found.items()
+        if len(rows)
+    )
+    notices = dict.fromkeys(cli_text(each) for rows in found.values() for each in rows.notices)
+    if tables:
+        summary = "By month, from recorded results, the largest first."
+        yield Section("costs", "What costs most", summary, tables=tables, statements=tuple(notices))
 
 
 def _steps(result: Result) -> dict[str, list[tuple[int, float]]]:

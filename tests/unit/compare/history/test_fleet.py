@@ -208,7 +208,11 @@ def test_recorded_findings_are_those_of_check(tmp_path: Path, monkeypatch: pytes
     """
     for path in sketch.write(idle, tmp_path / "traces"):
         wh.ingest(path, run=path.parent.name)
+    assert "costs" not in {section.key for section in wh.report_runs().sections}
     assert check_findings(wh) == {"low_gpu_use"}
+    (costs,) = (section for section in wh.report_runs().sections if section.key == "costs")
+    assert [table.name for table in costs.tables] == ["finding_fleet"]
+    assert "left out 2 of 2 runs" in costs.statements[0]
 
 
 @pytest.mark.deep
