@@ -6,6 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +27,8 @@ from tracewarehouse.storage.parquet_file import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tracewarehouse.storage.versions import Versions
 
 T = TypeVar("T")
 
@@ -198,6 +201,59 @@ def write_result(
     ) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(named)
+
+
+# The folder of packs in that of an analysis: copies of the results, or roll-ups, of many runs in one file.
+PACKED = "packed"
+# A pack has at least so many results.
+PACK_RESULTS = 64
+
+
+def packs(objects: Objects, folder: str) -> list[str]:
+    """The keys of the packs in the folder of an analysis."""
+    return [f"{folder}/{PACKED}/{name}" for name in names_in(objects, f"{folder}/{PACKED}")]
+
+
+class Packs(Struct, frozen=True):
+    """Key of a packed file → the pack that has it, and what the metadata of the file says."""
+
+    files: Mapping[str, Path] = {}
+    said: Mapping[str, str] = {}
+
+    @classmethod
+    def read(cls, store: Versions, folder: str) -> Packs:
+        """The packs of an analysis that are intact."""
+        import pyarrow.parquet as pq
+
+        found, keys = cls({}, {}), packs(store.objects, folder)
+        store.files.copy(keys)
+        for key, path in zip(keys, map(store.path, keys), strict=True):
+            with suppress(OSError):
+                if sha256(path)[:16] == key.rpartition("/")[2][:16]:
+                    said = json.loads(pq.read_schema(path).metadata[RECORDED.encode()])
+                    if found.said.keys().isdisjoint(said):  # of two calls at once, each packs
+                        found = cls({**found.files, **dict.fromkeys(said, path)}, {**found.said, **said})
+        return found
+
+
+def write_pack(objects: Objects, staging: Path, folder: str, files: Mapping[str, Path]) -> None:
+    """Writes a pack of files by their keys, all of rows or all of roll-ups.
+
+    Its column `filename` has the key of the file of each row, its metadata what each file says.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    said, tables = {}, []
+    for key, path in files.items():
+        rows = pq.read_table(str(path))
+        said[key] = rows.schema.metadata[RECORDED.encode()].decode()
+        keys = pa.array([key] * len(rows), pa.string())
+        tables.append(rows.replace_schema_metadata(None).append_column("filename", keys))
+    ending = ROLLUP if all(key.endswith(ROLLUP) for key in files) else ".parquet"
+    packed = pa.concat_tables(tables).replace_schema_metadata({RECORDED: json.dumps(said)})
+    pq.write_table(packed, str(staging / PACKED), compression="zstd", write_page_checksum=True)
+    objects.adopt({f"{folder}/{PACKED}/{sha256(staging / PACKED)[:16]}{ending}": staging / PACKED})
 
 
 def parse_rollup(key: str) -> Recorded | None:

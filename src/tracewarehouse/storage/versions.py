@@ -512,9 +512,14 @@ class Versions:
         """The recorded results of an analysis, for all runs, and the key of each file."""
         return dict(results.every(self.objects, layout.results(analysis, version)))
 
-    def rollups(self, analysis: str, version: int) -> dict[Recorded, str]:
-        """The roll-ups of recorded results of an analysis, and the key of each file."""
-        return dict(results.every(self.objects, layout.results(analysis, version), results.parse_rollup))
+    def with_rollups(self, analysis: str, version: int) -> tuple[dict[Recorded, str], dict[Recorded, str]]:
+        """The recorded results of an analysis, and their roll-ups, and the key of each file."""
+        found: tuple[dict[Recorded, str], dict[Recorded, str]] = {}, {}
+        for entry in self.objects.walk(f"{layout.results(analysis, version)}/"):
+            for known, parse in zip(found, (results.parse, results.parse_rollup), strict=True):
+                if (recorded := parse(entry.key)) is not None:
+                    known[recorded] = entry.key
+        return found
 
     def recorded_of(
         self, analysis: RecordedAnalysis, versions: Sequence[RunVersion]

@@ -27,8 +27,16 @@ from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, narrow
+from tracewarehouse.storage import layout
 from tracewarehouse.storage.model import RunVersion
-from tracewarehouse.storage.results import Recorded, RecordedAnalysis, differ_in_rules, is_intact, same_rows
+from tracewarehouse.storage.results import (
+    Packs,
+    Recorded,
+    RecordedAnalysis,
+    differ_in_rules,
+    is_intact,
+    same_rows,
+)
 from tracewarehouse.storage.store import Store
 from tracewarehouse.version import __version__
 
@@ -160,9 +168,11 @@ def build_history(
     """
     in_form = form.for_runs(metric, selected)
     analysis = RecordedAnalysis.of(metric.contract, catalog)
-    stored = store.recorded(analysis.contract.name, analysis.contract.version)
-    rollups = _intact_rollups(store, metric)
-    intact, damaged = _intact(store, stored, rollups)
+    name, number = analysis.contract.ref
+    stored, rollups = store.with_rollups(name, number)
+    packs = Packs.read(store, layout.results(name, number))
+    rollups, _ = _intact(store, rollups if serves(metric) else {}, packs.said)
+    intact, damaged = _intact(store, stored, packs.said, rollups)
     runs = _recorded_runs(store, analysis, selected, intact)
     by_definition = _by_definition(analysis, runs)
     if not by_definition:
@@ -176,6 +186,7 @@ def build_history(
                 metric,
                 {run.selected.selector: run.files[definition] for run in recorded},
                 {stored[key]: path for key, path in rollups.items() if key in stored},
+                packs,
             )
         )
         for definition, recorded in by_definition.items()
@@ -201,7 +212,7 @@ def recorded_files(
 ) -> dict[str, str]:
     """`RUN@vN` → path of its result under the definition of the newest, in time order, if it has one."""
     stored = store.recorded(analysis.contract.name, analysis.contract.version)
-    intact, _ = _intact(store, stored)
+    intact, _ = _intact(store, stored, ())
     runs = _recorded_runs(store, analysis, selected, intact)
     definition = _current(analysis, runs)
     return {run.selected.selector: run.files[definition] for run in runs if definition in run.files}
@@ -262,19 +273,14 @@ def _current(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> str:
     return next(known, "")
 
 
-def _intact_rollups(store: Store, metric: Metric) -> dict[Recorded, str]:
-    """The roll-ups that serve the metric; damaged ones are left out, since the rows are there."""
-    if not serves(metric):
-        return {}
-    found = store.rollups(metric.contract.name, metric.contract.version)
-    return {key: path for key, path in found.items() if is_intact(store.path(path), key)}
-
-
 def _intact(
-    store: Store, files: Mapping[Recorded, str], rollups: Collection[Recorded] = ()
+    store: Store, files: Mapping[Recorded, str], packed: Collection[str], rollups: Collection[Recorded] = ()
 ) -> tuple[dict[Recorded, str], tuple[str, ...]]:
-    """The results that have a roll-up or the checksum in their name, and the paths of the others."""
-    intact = {key: path for key, path in files.items() if key in rollups or is_intact(store.path(path), key)}
+    """The results that are in a pack, have a roll-up or the checksum in their name, and the others' paths."""
+    known = {key: path for key, path in files.items() if key in rollups or path in packed}
+    others = {key: path for key, path in files.items() if key not in known}
+    store.files.copy(others.values())
+    intact = known | {key: path for key, path in others.items() if is_intact(store.path(path), key)}
     return intact, tuple(path for key, path in files.items() if key not in intact)
 
 

@@ -25,10 +25,10 @@ from tracewarehouse.result import Result
 from tracewarehouse.runs.readable import why_outdated, with_capabilities
 from tracewarehouse.runs.rows import notices
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import results
+from tracewarehouse.storage import layout, results
 from tracewarehouse.storage.model import Json
 from tracewarehouse.storage.repair import Step
-from tracewarehouse.storage.results import Recorded, RecordedAnalysis, write_result
+from tracewarehouse.storage.results import Recorded, RecordedAnalysis, is_intact, write_result
 from tracewarehouse.storage.store import Store
 from tracewarehouse.version import __version__
 
@@ -87,6 +87,8 @@ def record(
     recorder = _Recorder(store, catalog, analyses, narrow, on_progress, selected)
     for batch in run_batches(selected):
         recorder.record_batch(batch)
+    for contract in analyses if recorder.written else ():
+        pack(store, contract)
     return RecordReport(
         tuple(each.selector for each in selected),
         tuple(str(contract.ref) for contract in analyses),
@@ -95,6 +97,23 @@ def record(
         recorder.bytes,
         tuple(recorder.failed),
     )
+
+
+def pack(store: Store, contract: Contract) -> None:
+    """Copies the results that no pack has into one, if there are many: a history opens fewer files."""
+    folder = layout.results(contract.name, contract.version)
+    known = results.packs(store.objects, folder)
+    if len(store.objects.folders(f"{folder}/")) < results.PACK_RESULTS * (len(known) + 1):
+        return
+    found, rolled = store.with_rollups(contract.name, contract.version)
+    packed = results.Packs.read(store, folder).files
+    for chosen in (rolled, {one: key for one, key in found.items() if one not in rolled}):
+        loose = {one: key for one, key in chosen.items() if key not in packed}
+        store.files.copy(loose.values())
+        paths = {key: store.path(key) for one, key in loose.items() if is_intact(store.path(key), one)}
+        if len(paths) >= results.PACK_RESULTS:
+            with store.staging() as staging:
+                results.write_pack(store.objects, staging, folder, paths)
 
 
 def record_again(
@@ -150,8 +169,11 @@ class _Recorder:
     ) -> None:
         self.store, self.catalog, self.narrow, self.on_progress = store, catalog, narrow, on_progress
         self.analyses = [RecordedAnalysis.of(contract, catalog) for contract in analyses]
-        refs = [analysis.contract.ref for analysis in self.analyses]
-        self.present = {ref: store.recorded(ref.name, ref.version).keys() for ref in refs}
+        versions = [each.version for each in selected]
+        self.present = {
+            each.contract.ref: {key for key, _ in store.recorded_of(each, versions).values()}
+            for each in self.analyses
+        }
         self.missing = sum(len(self.without_result(analysis, selected)) for analysis in self.analyses)
         self.written_by_run: Counter[str] = Counter()
         self.bytes = 0

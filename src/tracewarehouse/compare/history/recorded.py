@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
@@ -28,7 +29,7 @@ from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.duck.engine import Connection, Error, scratch
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage.results import RECORDED
+from tracewarehouse.storage.results import RECORDED, ROLLUP, Packs
 from tracewarehouse.storage.store import Store
 
 if TYPE_CHECKING:
@@ -154,19 +155,24 @@ ORDER BY ALL
 
 
 def recorded_values(
-    store: Store, metric: Metric, paths: Mapping[str, str], rollups: Mapping[str, str]
+    store: Store, metric: Metric, paths: Mapping[str, str], rollups: Mapping[str, str], packs: Packs
 ) -> Measured:
     """The metric of each run from the file of its result: `RUN@vN` → path.
 
-    `rollups`: path of a result → path of its roll-up, which is read in its place. Raises WarehouseError if a
+    `rollups`: path of a result → path of its roll-up, which is read in its place, and either from a pack
+    that has it. Raises WarehouseError if a
     file is damaged.
     """
-    runs = {str(store.path(rollups.get(path, path))): run for run, path in paths.items()}
-    rolled = {str(store.path(path)) for path in rollups.values()} & runs.keys()
+    read = {rollups.get(path, path): run for run, path in paths.items()}
+    places = {key: key if key in packs.said else str(store.path(key)) for key in read}
+    runs = {places[key]: run for key, run in read.items()}
+    rolled = {place for key, place in places.items() if key.endswith(ROLLUP)}
     with _connection(store, threads_for(metric)) as con:
-        metadata = {runs[path]: each for path, each in _metadata(con, list(runs))}
+        loose = [place for key, place in places.items() if key not in packs.said]
+        metadata = {runs[path]: each for path, each in _metadata(con, loose)}
+        metadata |= {run: json.loads(packs.said[key]) for key, run in read.items() if key in packs.said}
         _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
-        con.execute(f"CREATE VIEW {ROWS} AS {_rows_sql(metric, list(runs), rolled)}")
+        con.execute(f"CREATE VIEW {ROWS} AS {_rows_sql(metric, list(runs), rolled, packs.files)}")
         steps = _complete_steps(metric, {run: each["complete"] for run, each in metadata.items()})
         # Runs without steps have no value among others that have some; nor those of an earlier release.
         lengths = {
@@ -183,18 +189,31 @@ def recorded_values(
         return evaluate_in(con, metric, ranks, steps)
 
 
-def _rows_sql(metric: Metric, files: Sequence[str], rolled: Collection[str]) -> str:
+def _rows_sql(
+    metric: Metric, files: Sequence[str], rolled: Collection[str], packs: Mapping[str, Path]
+) -> str:
     """The rows of the analysis of all runs, from roll-ups where there are some."""
     if not rolled:
         return (
             "SELECT names.run_id, results.* EXCLUDE (run_id, filename)"
-            f" FROM {_read_parquet(files)} AS results JOIN names USING (filename)"
+            f" FROM {_read(files, packs)} AS results JOIN names USING (filename)"
         )
-    selects = [rows_sql(metric, _read_parquet(path for path in files if path in rolled))]
+    selects = [rows_sql(metric, _read([path for path in files if path in rolled], packs))]
     if others := [path for path in files if path not in rolled]:
         values = [f"results.{quote_name(name)}" for name in columns_read(metric)]
-        selects.append(_select(metric, _read_parquet(others), values))
+        selects.append(_select(metric, _read(others, packs), values))
     return "\nUNION ALL BY NAME\n".join(selects)
+
+
+def _read(files: Iterable[str], packs: Mapping[str, Path]) -> str:
+    """Rows of files with their names, some of them in packs, which have rows of others, too."""
+    packed, loose = (
+        {str(packs[file]) for file in files if file in packs},
+        [file for file in files if file not in packs],
+    )
+    selects = [f"FROM read_parquet({_list(sorted(packed))}, hive_partitioning = false)"] if packed else []
+    selects += [f"FROM {_read_parquet(loose)}"] if loose else []
+    return f"({' UNION ALL BY NAME '.join(selects)})"
 
 
 def part_values(
