@@ -152,6 +152,7 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
     dead_results = tuple(
         key for one, key in old_results if layout.run_of(key) not in skipped and one not in sources
     )
+    dead_results += tuple(_dead_packs(store, before, frozenset(dead_results)))
     lists = tuple(_dead_lists(store, before, frozenset(dead_results)))
     return Plan(found, dead_data, dead_results, lists, frozenset(skipped))
 
@@ -264,6 +265,17 @@ def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, st
         one = results.parse(entry.key) or results.parse_rollup(entry.key)
         if one is not None and entry.modified < before:
             yield (one.run, one.source), entry.key
+
+
+def _dead_packs(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:
+    """Damaged packs, and those that have rows of a result that is not left; `tw record` makes others."""
+    for name in store.objects.folders(f"{layout.RESULTS}/"):
+        packs = results.Packs.read(store, f"{layout.RESULTS}/{name}")
+        lost = {packs.files[key] for key in packs.files if key in gone or store.objects.stat(key) is None}
+        whole = set(packs.files.values()) - lost
+        for key in results.packs(store.objects, f"{layout.RESULTS}/{name}"):
+            if key not in whole and _older(store, key, before):
+                yield key
 
 
 def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:

@@ -248,7 +248,7 @@ class LocalObjects(Objects):
                     yield _entry(key, file.stat())
 
     def _files(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path(folder)) as found:
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{self.root}/{folder}") as found:
             # A folder sorts as its name with a slash, as it does among the keys of an object store.
             listed = sorted((f"{one.name}/" if one.is_dir() else one.name, one) for one in found)
             for name, one in listed:

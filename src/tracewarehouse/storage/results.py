@@ -215,9 +215,9 @@ def packs(objects: Objects, folder: str) -> list[str]:
 
 
 class Packs(Struct, frozen=True):
-    """Key of a packed file → the pack that has it, and what the metadata of the file says."""
+    """Key of a packed file → the key of its pack, and what the metadata of the file says."""
 
-    files: Mapping[str, Path] = {}
+    files: Mapping[str, str] = {}
     said: Mapping[str, str] = {}
 
     @classmethod
@@ -232,7 +232,7 @@ class Packs(Struct, frozen=True):
                 if sha256(path)[:16] == key.rpartition("/")[2][:16]:
                     said = json.loads(pq.read_schema(path).metadata[RECORDED.encode()])
                     if found.said.keys().isdisjoint(said):  # of two calls at once, each packs
-                        found = cls({**found.files, **dict.fromkeys(said, path)}, {**found.said, **said})
+                        found = cls({**found.files, **dict.fromkeys(said, key)}, {**found.said, **said})
         return found
 
 

@@ -166,13 +166,14 @@ def recorded_values(
     read = {rollups.get(path, path): run for run, path in paths.items()}
     places = {key: key if key in packs.said else str(store.path(key)) for key in read}
     runs = {places[key]: run for key, run in read.items()}
+    packed = {key: store.path(packs.files[key]) for key in read if key in packs.files}
     rolled = {place for key, place in places.items() if key.endswith(ROLLUP)}
     with _connection(store, threads_for(metric)) as con:
         loose = [place for key, place in places.items() if key not in packs.said]
         metadata = {runs[path]: each for path, each in _metadata(con, loose)}
         metadata |= {run: json.loads(packs.said[key]) for key, run in read.items() if key in packs.said}
         _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
-        con.execute(f"CREATE VIEW {ROWS} AS {_rows_sql(metric, list(runs), rolled, packs.files)}")
+        con.execute(f"CREATE VIEW {ROWS} AS {_rows_sql(metric, list(runs), rolled, packed)}")
         steps = _complete_steps(metric, {run: each["complete"] for run, each in metadata.items()})
         # Runs without steps have no value among others that have some; nor those of an earlier release.
         lengths = {
@@ -272,7 +273,7 @@ def _metadata(con: Connection, paths: Sequence[str]) -> Iterator[tuple[str, dict
     """The metadata that each file of a result contains: ranks, reason, complete steps."""
     key = f"{quote_text(RECORDED)}::BLOB"
     sql = f"SELECT file_name, value FROM parquet_kv_metadata({_list(paths)}) WHERE key = {key}"
-    by_path = {path: json.loads(value) for path, value in con.execute(sql).fetchall()}
+    by_path = {path: json.loads(value) for path, value in con.execute(sql).fetchall()} if paths else {}
     for path in paths:
         if path not in by_path:
             raise damaged_result(f"{path} is not a recorded result")

@@ -9,9 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import tracewarehouse as tw
+from recorded_runs import recorded_runs
 from tracewarehouse.compare.history import recorded as history_results
+from tracewarehouse.compare.history.record import pack
 from tracewarehouse.compare.history.recorded import can_roll_up, serves
 from tracewarehouse.compare.metric.expression import parse_metric
+from tracewarehouse.storage import results
 
 FIRST_STEPS = Path(__file__).parents[3] / "data" / "first-steps"
 ROLLED_UP = (
@@ -55,9 +58,9 @@ def test_values_are_equal_with_and_without_roll_ups(
     read: list[set[str]] = []
     rows_sql = history_results._rows_sql
 
-    def noted(metric: object, files: list[str], rolled: set[str]) -> str:
+    def noted(metric: object, files: list[str], rolled: set[str], packed: object) -> str:
         read.append(set(rolled))
-        return rows_sql(metric, files, rolled)  # type: ignore[arg-type]
+        return rows_sql(metric, files, rolled, packed)  # type: ignore[arg-type]
 
     monkeypatch.setattr(history_results, "_rows_sql", noted)
     with_rollups = {metric: values(recorded, metric) for metric in (*ROLLED_UP, *READ_IN_ROWS)}
@@ -81,8 +84,6 @@ def test_a_run_without_a_roll_up_and_a_damaged_one_are_read_in_rows(recorded: tw
     first.unlink()
     assert values(recorded, metric) == before
     second.write_bytes(b"cut short")
-    from tracewarehouse.storage import results
-
     results._intact.clear()
     assert values(recorded, metric) == before
     key = second.relative_to(str(recorded.root)).as_posix()
@@ -95,6 +96,50 @@ def test_a_run_without_a_roll_up_and_a_damaged_one_are_read_in_rows(recorded: tw
     aside.unlink()
     first.write_bytes(kept[0])
     second.write_bytes(kept[1])
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+    results._intact.clear()
+
+
+def test_packs_change_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "PACK_RESULTS", 2)
+    wh = recorded_runs(tmp_path / "warehouse", [10, 20, 30, 40, 50])
+    folder = tmp_path / "warehouse" / "results" / "step_summary@1"
+    contract = wh.catalog.get("step_summary", kind="analysis")
+    before = values(wh, "step_time")
+    pack(wh.store, contract)
+    (packed,) = (folder / "packed").iterdir()
+    assert values(wh, "step_time") == before == [10, 20, 30, 40, 50]
+    pack(wh.store, contract)
+    assert list((folder / "packed").iterdir()) == [packed], "every result is in it"
+    (one,) = (folder / "night-0001").rglob("*.parquet")
+    damage(one)
+    assert values(wh, "step_time") == before, "the pack has it"
+    kept = packed.read_bytes()
+    damage(packed)
+    assert values(wh, "step_time") == [10, 30, 40, 50], "without the pack, the damaged result is left out"
+    packed.write_bytes(kept)
+    assert (folder / "night-0003").exists()
+    wh.remove("night-0003")
+    assert values(wh, "step_time") == [10, 20, 30, 50]
+    wh.clean(-1, keep_versions_s=-1)
+    assert not packed.exists() and not (folder / "night-0003").exists(), "it has rows of the removed run"
+    pack(wh.store, contract)
+    assert len(list((folder / "packed").iterdir())) == 1
+    assert values(wh, "step_time") == [10, 30, 50]
+
+
+def test_packs_of_two_calls_at_once_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "PACK_RESULTS", 2)
+    wh = recorded_runs(tmp_path / "warehouse", [10, 20, 30])
+    keys = wh.store.recorded("step_summary", 1).values()
+    for some in (sorted(keys)[:2], sorted(keys)[1:]):
+        with wh.store.staging() as staging:
+            paths = {key: wh.store.path(key) for key in some}
+            results.write_pack(wh.store.objects, staging, "results/step_summary@1", paths)
+    assert values(wh, "step_time") == [10, 20, 30]
 
 
 def test_the_statistics_are_those_of_the_ranks(recorded: tw.Warehouse) -> None:
