@@ -33,6 +33,9 @@ from tracewarehouse.storage.results import Recorded, RecordedAnalysis
 
 # A writing command writes a new list in a folder when more entries than this are newer.
 _NEWER = 32
+# In an object store, a new list is written when more than one in so many entries is newer: a reader gets few,
+# and the list is not written with each version of one of a thousand runs.
+_LIST_SHARE = 100
 # An entry that changed this short before it was listed may change again without another time of change.
 _RACY_NS = 2 * 10**9
 # Of so few runs the folders of recorded results are listed, of more that of all runs.
@@ -394,12 +397,21 @@ class Versions:
 
     # The list of all runs
 
-    def list_runs(self, describe: Describe) -> None:
-        """Writes the list of all runs, until it has every version that can be listed."""
+    def list_runs(self, describe: Describe, share: int = 0) -> None:
+        """Writes the list of all runs, until it has every version that can be listed.
+
+        With a `share`, it is left as it is while one in so many of its entries is newer, or fewer.
+        """
         for _ in range(_LOOKS):
             self._list = None
             now_ns = 0 if self.is_remote else int(self.objects.clock().timestamp() * 1e9)
             entries, _ = self._entries("", describe)
+            known = self._known() if len(entries) > 1 else {}
+            new = [
+                run for run, entry in entries.items() if run not in known or known[run].stamp != entry.stamp
+            ]
+            if known and share and len(new) * share <= len(entries):
+                return
             listed = {
                 run: replace(entry, stamp="") if now_ns and _changed_ns(entry) > now_ns - _RACY_NS else entry
                 for run, entry in entries.items()
@@ -420,7 +432,9 @@ class Versions:
             return
         self.has_new_versions = False
         with suppress(TwError, OSError):
-            if self.is_remote or self._is_list_old():
+            if self.is_remote:
+                self.list_runs(describe, _LIST_SHARE)
+            elif self._is_list_old():
                 self.list_runs(describe)
 
     def _is_list_old(self) -> bool:

@@ -112,6 +112,23 @@ def test_upkeep_that_publishes_writes_the_list(few: None, tmp_path: Path, upkeep
     assert {one.number for one in listed.values()} == {3}
 
 
+def test_the_list_of_many_runs_is_not_written_with_each_version(
+    s3: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "_LIST_SHARE", 4)
+    store = Store.open_or_create(store_url(url("many")))
+    fill(store, 8)
+    store.list_new_versions(catalog_row)
+    first = store.objects.get(layout.LIST)
+    for number in range(3):
+        store.relabel(f"run-{number:03d}", {"team": "a"})
+        s3.reset()
+        store.list_new_versions(catalog_row)
+        is_written = store.objects.get(layout.LIST) != first
+        assert is_written == (number == 2), "two of eight runs may be newer"
+        assert [row["version"] for row in rows_of(url("many"))].count(2) == number + 1
+
+
 def _flipped(data: bytes) -> bytes:
     return data[:60] + bytes([data[60] ^ 1]) + data[61:]
 
