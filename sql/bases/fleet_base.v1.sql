@@ -15,8 +15,8 @@
 -- gpu         = { type = "VARCHAR", null = true, doc = "GPU models of the run; null if unknown." }
 -- name        = { type = "VARCHAR", null = true, doc = "The name." }
 -- runs        = { type = "BIGINT", unit = "count", doc = "Number of runs with this name." }
--- count       = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of occurrences in the recordings of these runs." }
--- sum_ns      = { type = "BIGINT", unit = "ns", better = "lower", doc = "Total time in these recordings." }
+-- count       = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "Number of occurrences in the recordings of these runs." }
+-- sum_ns      = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Total time in these recordings." }
 -- share       = { type = "DOUBLE", unit = "ratio", null = true, better = "lower", doc = "sum_ns as a share of the GPU time of all runs of the group; null if that is 0." }
 -- worst_run   = { type = "VARCHAR", doc = "The run with the largest share." }
 -- worst_share = { type = "DOUBLE", unit = "ratio", null = true, better = "lower", doc = "Share of that run." }

@@ -6,6 +6,7 @@
 -- version  = 1
 -- summary  = "Collectives that cost most over runs, per period, label, model and GPU, from recorded results."
 -- requires = ["recorded_kernel_summary@1", "collective_rules@1"]
+-- per      = "window"
 -- empty    = "no run with collectives on the GPU has a recorded kernel_summary"
 --
 -- [columns]

@@ -6,6 +6,7 @@
 -- version  = 1
 -- summary  = "Findings that cost most over runs, per period, label, model and GPU, from recorded results."
 -- requires = ["recorded_findings@1"]
+-- per      = "window"
 -- empty    = "no run has recorded findings"
 --
 -- [columns]

@@ -6,6 +6,7 @@
 -- version  = 1
 -- summary  = "Kernels that cost most over runs, per period, label, model and GPU, from recorded results."
 -- requires = ["recorded_kernel_summary@1"]
+-- per      = "window"
 -- empty    = "no run has a recorded kernel_summary"
 --
 -- [columns]

@@ -205,7 +205,7 @@ def write_result(
 
 # The folder of packs in that of an analysis: copies of the results, or roll-ups, of many runs in one file.
 PACKED = "packed"
-# A pack has at least so many results.
+# The least number of results in a pack.
 PACK_RESULTS = 64
 
 

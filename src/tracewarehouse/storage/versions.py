@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
@@ -33,8 +33,8 @@ from tracewarehouse.storage.results import Recorded, RecordedAnalysis
 
 # A writing command writes a new list in a folder when more entries than this are newer.
 _NEWER = 32
-# In an object store, a new list is written when more than one in so many entries is newer: a reader gets few,
-# and the list is not written with each version of one of a thousand runs.
+# In an object store, a new list is written when more than one entry in 100 is newer: readers get few entries,
+# and the list of a thousand runs is not written with each version.
 _LIST_SHARE = 100
 # An entry that changed this short before it was listed may change again without another time of change.
 _RACY_NS = 2 * 10**9
@@ -400,7 +400,7 @@ class Versions:
     def list_runs(self, describe: Describe, share: int = 0) -> None:
         """Writes the list of all runs, until it has every version that can be listed.
 
-        With a `share`, it is left as it is while one in so many of its entries is newer, or fewer.
+        With a `share` of 100, it is left as it is while at most one entry in 100 is newer.
         """
         for _ in range(_LOOKS):
             self._list = None
@@ -538,13 +538,21 @@ class Versions:
     def recorded_of(
         self, analysis: RecordedAnalysis, versions: Sequence[RunVersion]
     ) -> dict[str, tuple[Recorded, Listed]]:
-        """Run → its recorded result by this definition, of the versions that have one, and the file."""
+        """Run → its recorded result by this definition, of the versions that have one, and the file.
+
+        One without tables that were derived later counts, too, until the run is recorded again.
+        """
         folder = layout.results(analysis.contract.name, analysis.contract.version)
         folders = [folder] if len(versions) > _FEW else [f"{folder}/{run_key(each.run)}" for each in versions]
         listed = (entry for at in folders for entry in self.objects.walk(f"{at}/"))
         present = {recorded: entry for entry in listed if (recorded := results.parse(entry.key))}
-        keys = ((each.run, key) for each in versions for key in analysis.possible_keys(each)[::-1])
-        return {run: (key, present[key]) for run, key in keys if key in present}
+        earlier = {(one.run, one.effective, one.source): one for one in sorted(present, key=astuple)}
+        found: dict[str, Recorded | None] = {}
+        for each in versions:
+            known = (key for key in analysis.possible_keys(each) if key in present)
+            same = run_key(each.run), analysis.definition(each), each.source
+            found[each.run] = next(known, earlier.get(same))
+        return {run: (key, present[key]) for run, key in found.items() if key is not None}
 
     def recorded_files(self, analysis: RecordedAnalysis, versions: Sequence[RunVersion]) -> dict[str, Path]:
         """Run → the local file of its recorded result by this definition; without damaged ones."""

@@ -221,6 +221,9 @@ def test_recorded_findings_of_all_rules_are_those_of_check(tmp_path: Path) -> No
     wh.ingest(Path(__file__).parents[3] / "data" / "first-steps", run="one")
     wh.derive("wait_attribution", "one")
     assert len(check_findings(wh)) > 3
+    wh.derive("graphs", "one")
+    wh.derive("wait_attribution", "one")
+    assert len(wh.finding_fleet()) > 3, "of before the tables were derived"
 
 
 def test_damaged_results_are_left_out(tmp_path: Path) -> None:
