@@ -15,10 +15,13 @@ import pytest
 
 import sketch
 import tracewarehouse
-from cli_runner import environment, tw
+from cli_runner import TW, environment, tw
+from recorded_runs import recorded_runs
 from tracewarehouse import Warehouse, findings
+from tracewarehouse.compare.history.record import pack
 from tracewarehouse.contracts.contract import FINDINGS
 from tracewarehouse.errors import UnknownName
+from tracewarehouse.runs.rows import catalog_row
 
 DAY_NS = 86_400 * 10**9
 KERNELS = "kernel_summary"
@@ -238,3 +241,45 @@ def test_damaged_results_are_left_out(tmp_path: Path) -> None:
     assert "left out 1 of 2 runs" in fresh.kernel_fleet().notices[0]
     fresh.repair()
     assert [row["runs"] for row in tracewarehouse.open(wh.root).kernel_fleet().rows()] == [2]
+
+
+# The memory of a process counts from its fork: it is forked from a small one.
+USED = """
+import os, subprocess, sys
+started = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(started.pid, 0)
+assert status == 0, sys.argv
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+"""
+
+
+def used(*command: str | Path) -> tuple[float, float]:
+    """CPU seconds and MB of memory of a process."""
+    given = [sys.executable, "-c", USED, *map(str, command)]
+    done = subprocess.run(given, env=environment(), capture_output=True, text=True, check=True)
+    seconds, size = map(float, done.stdout.split())
+    return seconds, size
+
+
+@pytest.mark.deep
+def test_five_thousand_runs(tmp_path: Path) -> None:
+    """The most CPU time is in units of an import of the libraries, which machines need more or less of."""
+    rng, runs = random.Random(1), 5_000
+    labels = {at: {"team": "ab"[at % 2], "commit": f"{at:07x}"} for at in range(runs)}
+    wh = recorded_runs(tmp_path / "warehouse", [10**7 + rng.randrange(10**5) for _ in range(runs)], labels)
+    before = wh.history("step_time").rows()
+    pack(wh.store, wh.catalog.get("step_summary", kind="analysis"))
+    wh.store.list_runs(catalog_row)
+    fresh = tracewarehouse.open(wh.root)
+    assert fresh.history("step_time").rows() == before and len(before) == runs
+    unit = min(used(sys.executable, "-c", "import duckdb, pyarrow")[0] for _ in range(3))
+    at = ("-w", wh.root)
+    commands: dict[tuple[str, ...], float] = {
+        ("runs",): 3.5,
+        ("info", "@latest"): 3.5,
+        ("info", "label:commit=0000005"): 3.5,
+        ("history", "step_time"): 12,
+    }
+    for command, most in commands.items():
+        times, sizes = zip(*(used(*TW, *command, *at) for _ in range(3)), strict=True)
+        assert min(times) <= most * unit and max(sizes) <= 300, (command, times, unit, sizes)
