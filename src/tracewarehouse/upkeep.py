@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
@@ -335,11 +334,7 @@ def register_recorded(
     every = Selection(store, catalog)
     for each in catalog.analyses():
         if each.scope == "fleet":
-            delta.register_rows(store, each, partial(_rows_over_runs, every, each.name))
-
-
-def _rows_over_runs(every: Selection, name: str) -> Any:
-    return every.analyze(name).table
+            delta.register_rows(store, each, partial(every.analyze, each.name))
 
 
 def _copies(

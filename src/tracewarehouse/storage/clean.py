@@ -270,7 +270,7 @@ def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, st
 def _dead_packs(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:
     """Damaged packs, and those that have rows of a result that is not left; `tw record` makes others."""
     for name in store.objects.folders(f"{layout.RESULTS}/"):
-        packs = results.Packs.read(store, f"{layout.RESULTS}/{name}")
+        packs = results.Packs.read(store.objects, store.files, f"{layout.RESULTS}/{name}")
         lost = {packs.files[key] for key in packs.files if key in gone or store.objects.stat(key) is None}
         whole = set(packs.files.values()) - lost
         for key in results.packs(store.objects, f"{layout.RESULTS}/{name}"):

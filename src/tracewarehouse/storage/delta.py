@@ -564,10 +564,10 @@ def register_results(
             pass
 
 
-def register_rows(store: Store, contract: Contract, rows: Callable[[], pa.Table]) -> None:
-    """Takes the log of an analysis over runs to rows, computed again if another call commits meanwhile."""
+def register_rows(store: Store, contract: Contract, run: Callable[[], Any]) -> None:
+    """Takes the log of an analysis over runs to its result, `run` again if another call commits meanwhile."""
     log = _log_of(store.objects, f"{layout.DATA}/{contract.name}", contract)
-    log.commit(lambda state: _difference(state, log.add_rows(rows(), None), None), None)
+    log.commit(lambda state: _difference(state, log.add_rows(run().table, None), None), None)
 
 
 def _difference(state: Snapshot, wanted: Mapping[str, Action], keys: Collection[str] | None) -> list[Action]:

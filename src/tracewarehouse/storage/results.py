@@ -22,13 +22,11 @@ from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CLASSIFIED, Json, RunVersion
-from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.objects import LocalFiles, Objects, names_in
 from tracewarehouse.storage.parquet_file import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from tracewarehouse.storage.versions import Versions
 
 T = TypeVar("T")
 
@@ -221,13 +219,13 @@ class Packs(Struct, frozen=True):
     said: Mapping[str, str] = {}
 
     @classmethod
-    def read(cls, store: Versions, folder: str) -> Packs:
+    def read(cls, objects: Objects, files: LocalFiles, folder: str) -> Packs:
         """The packs of an analysis that are intact."""
         import pyarrow.parquet as pq
 
-        found, keys = cls({}, {}), packs(store.objects, folder)
-        store.files.copy(keys)
-        for key, path in zip(keys, map(store.path, keys), strict=True):
+        found, keys = cls({}, {}), packs(objects, folder)
+        files.copy(keys)
+        for key, path in zip(keys, map(files.path, keys), strict=True):
             with suppress(OSError):
                 if sha256(path)[:16] == key.rpartition("/")[2][:16]:
                     said = json.loads(pq.read_schema(path).metadata[RECORDED.encode()])

@@ -170,7 +170,7 @@ def build_history(
     analysis = RecordedAnalysis.of(metric.contract, catalog)
     name, number = analysis.contract.ref
     stored, rollups = store.with_rollups(name, number)
-    packs = Packs.read(store, layout.results(name, number))
+    packs = Packs.read(store.objects, store.files, layout.results(name, number))
     rollups, _ = _intact(store, rollups if serves(metric) else {}, packs.said)
     intact, damaged = _intact(store, stored, packs.said, rollups)
     runs = _recorded_runs(store, analysis, selected, intact)

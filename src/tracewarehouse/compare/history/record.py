@@ -106,7 +106,7 @@ def pack(store: Store, contract: Contract) -> None:
     if len(store.objects.folders(f"{folder}/")) < results.PACK_RESULTS * (len(known) + 1):
         return
     found, rolled = store.with_rollups(contract.name, contract.version)
-    packed = results.Packs.read(store, folder).files
+    packed = results.Packs.read(store.objects, store.files, folder).files
     for chosen in (rolled, {one: key for one, key in found.items() if one not in rolled}):
         loose = {one: key for one, key in chosen.items() if key not in packed}
         store.files.copy(loose.values())
