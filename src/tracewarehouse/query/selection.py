@@ -432,7 +432,7 @@ class Selection:
             *about_them,
             *runs.notices,
             *nothing_stored(selected or self.store.runs()),
-            *self._unrecorded(named.contracts, selected),
+            *self._unrecorded(() if named.lists else named.contracts, selected),
             *notices(used),
         )
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)

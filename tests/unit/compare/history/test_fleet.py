@@ -184,6 +184,7 @@ def test_the_answer_says_what_is_not_recorded(tmp_path: Path) -> None:
         "name,sum_ns\ngemm,10\n",
         True,
     )
+    assert tw("query", "SHOW TABLES", "-w", wh.root).err == ""
     rows = wh.query(f"SELECT run_id, sum(sum_ns)::BIGINT AS ns FROM recorded_{KERNELS} GROUP BY ALL").rows()
     assert rows == [{"run_id": "one", "ns": 10}]
     with pytest.raises(UnknownName):
