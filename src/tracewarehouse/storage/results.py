@@ -63,6 +63,7 @@ _FOLDER = late_regex(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
 _DEFINITION = late_regex(r"[0-9a-f]{16}")
 # A roll-up of a recorded result, which a history reads first.
 ROLLUP = ".rollup.parquet"
+_PACK = late_regex(r"[0-9a-f]{16}-[0-9]+(\.rollup)?\.parquet")
 _NAME = late_regex(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
 
 
@@ -209,7 +210,13 @@ PACK_RESULTS = 64
 
 def packs(objects: Objects, folder: str) -> list[str]:
     """The keys of the packs in the folder of an analysis."""
-    return [f"{folder}/{PACKED}/{name}" for name in names_in(objects, f"{folder}/{PACKED}")]
+    names = names_in(objects, f"{folder}/{PACKED}")
+    return [f"{folder}/{PACKED}/{name}" for name in names if _PACK.fullmatch(name)]
+
+
+def pack_size(key: str) -> int:
+    """The number of files in a pack, as its name says."""
+    return int(key.rpartition("-")[2].partition(".")[0])
 
 
 class Packs(Struct, frozen=True):
@@ -251,7 +258,8 @@ def write_pack(objects: Objects, staging: Path, folder: str, files: Mapping[str,
     ending = ROLLUP if all(key.endswith(ROLLUP) for key in files) else ".parquet"
     packed = pa.concat_tables(tables).replace_schema_metadata({RECORDED: json.dumps(said)})
     pq.write_table(packed, str(staging / PACKED), compression="zstd", write_page_checksum=True)
-    objects.adopt({f"{folder}/{PACKED}/{sha256(staging / PACKED)[:16]}{ending}": staging / PACKED})
+    name = f"{sha256(staging / PACKED)[:16]}-{len(files)}{ending}"
+    objects.adopt({f"{folder}/{PACKED}/{name}": staging / PACKED})
 
 
 def parse_rollup(key: str) -> Recorded | None:

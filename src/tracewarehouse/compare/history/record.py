@@ -88,7 +88,8 @@ def record(
     for batch in run_batches(selected):
         recorder.record_batch(batch)
     for contract in analyses if recorder.written else ():
-        pack(store, contract)
+        if not pack(store, contract, len(selected)):
+            break  # of the others, about as many are recorded
     return RecordReport(
         tuple(each.selector for each in selected),
         tuple(str(contract.ref) for contract in analyses),
@@ -99,12 +100,18 @@ def record(
     )
 
 
-def pack(store: Store, contract: Contract) -> None:
-    """Copies the results that no pack has into one, if there are many: a history opens fewer files."""
+def pack(store: Store, contract: Contract, written: int) -> bool:
+    """Copies the results that no pack has into one, if there are many: a history opens fewer files.
+
+    `written`: how many this call may have added. False if few runs are recorded at all.
+    """
     folder = layout.results(contract.name, contract.version)
-    known = results.packs(store.objects, folder)
-    if len(store.objects.folders(f"{folder}/")) < results.PACK_RESULTS * (len(known) + 1):
-        return
+    runs = len(store.objects.folders(f"{folder}/"))
+    if runs < results.PACK_RESULTS:
+        return False
+    packed_runs = sum(map(results.pack_size, results.packs(store.objects, folder)))
+    if max(written, runs - packed_runs) < results.PACK_RESULTS:
+        return True
     found, rolled = store.with_rollups(contract.name, contract.version)
     packed = results.Packs.read(store.objects, store.files, folder).files
     for chosen in (rolled, {one: key for one, key in found.items() if one not in rolled}):
@@ -114,6 +121,7 @@ def pack(store: Store, contract: Contract) -> None:
         if len(paths) >= results.PACK_RESULTS:
             with store.staging() as staging:
                 results.write_pack(store.objects, staging, folder, paths)
+    return True
 
 
 def record_again(

@@ -269,7 +269,7 @@ def test_five_thousand_runs(tmp_path: Path) -> None:
     labels = {at: {"team": "ab"[at % 2], "commit": f"{at:07x}"} for at in range(runs)}
     wh = recorded_runs(tmp_path / "warehouse", [10**7 + rng.randrange(10**5) for _ in range(runs)], labels)
     before = wh.history("step_time").rows()
-    pack(wh.store, wh.catalog.get("step_summary", kind="analysis"))
+    pack(wh.store, wh.catalog.get("step_summary", kind="analysis"), runs)
     wh.store.list_runs(catalog_row)
     fresh = tracewarehouse.open(wh.root)
     assert fresh.history("step_time").rows() == before and len(before) == runs

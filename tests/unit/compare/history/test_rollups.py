@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import sketch
 import tracewarehouse as tw
 from recorded_runs import recorded_runs
 from tracewarehouse.compare.history import recorded as history_results
@@ -109,10 +110,10 @@ def test_packs_change_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     folder = tmp_path / "warehouse" / "results" / "step_summary@1"
     contract = wh.catalog.get("step_summary", kind="analysis")
     before = values(wh, "step_time")
-    pack(wh.store, contract)
+    pack(wh.store, contract, 5)
     (packed,) = (folder / "packed").iterdir()
     assert values(wh, "step_time") == before == [10, 20, 30, 40, 50]
-    pack(wh.store, contract)
+    pack(wh.store, contract, 5)
     assert list((folder / "packed").iterdir()) == [packed], "every result is in it"
     (one,) = (folder / "night-0001").rglob("*.parquet")
     damage(one)
@@ -126,9 +127,23 @@ def test_packs_change_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert values(wh, "step_time") == [10, 20, 30, 50]
     wh.clean(-1, keep_versions_s=-1)
     assert not packed.exists() and not (folder / "night-0003").exists(), "it has rows of the removed run"
-    pack(wh.store, contract)
+    pack(wh.store, contract, 5)
     assert len(list((folder / "packed").iterdir())) == 1
     assert values(wh, "step_time") == [10, 30, 50]
+
+
+def test_every_few_recorded_runs_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "PACK_RESULTS", 2)
+    wh = tw.open(tmp_path / "warehouse")
+    packed = []
+    for run in "abcd":
+        wh.ingest(*sketch.write(f"{run} 0 gpu s7 gemm 0 10", tmp_path), run=run)
+        wh.record(run, analyses=["kernel_summary"])
+        packed.append(
+            [results.pack_size(str(path)) for path in tmp_path.glob("warehouse/results/*/packed/*")]
+        )
+    assert packed == [[], [2], [2], [2, 2]]
+    assert values(wh, "kernel_summary.sum_ns") == [10] * 4
 
 
 def test_packs_of_two_calls_at_once_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
