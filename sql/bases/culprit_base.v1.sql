@@ -34,36 +34,28 @@ SELECT
 FROM (
   WITH
     part AS (
-      SELECT run_id, rank, words.subject AS subject, label, sum(lost_ns)::BIGINT AS part_ns
-      FROM base_input
-      WHERE matches
-      GROUP BY run_id, rank, subject, label
-    ),
-    largest AS (
-      SELECT run_id, rank, subject, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
-      FROM part
-      GROUP BY run_id, rank, subject
-    ),
-    occurrence AS (
+      -- A row per subject and label; the words of each interval are long, so they are not kept.
       SELECT
-        found.run_id,
-        found.rank,
-        found.words.subject AS subject,
-        found.steps,
-        found.analyzed_ns,
-        found.whole_ns,
-        found.may_find,
-        found.lost_ns,
-        found.event_id,
-        found.step,
-        found.from_ns,
-        found.to_ns,
-        found.words,
-        found.doubt,
-        largest.culprit,
-        largest.part_ns,
-        found.matches AND found.label = largest.culprit AS is_culprit,
-        found.matches AND (NOT found.words.only_largest OR is_culprit) AS counts
+        run_id,
+        rank,
+        words.subject AS subject,
+        label,
+        matches,
+        any_value(steps) AS steps,
+        any_value(analyzed_ns) AS analyzed_ns,
+        any_value(whole_ns) AS whole_ns,
+        any_value(may_find) AS may_find,
+        any_value(doubt) AS doubt,
+        any_value(words) AS words,
+        count(*) AS count,
+        sum(lost_ns)::BIGINT AS part_ns,
+        arg_max(event_id, (lost_ns, -from_ns)) AS event_id,
+        max((lost_ns, -from_ns)) FILTER (event_id IS NOT NULL) AS event_order,
+        arg_max(step, (lost_ns, -from_ns)) AS step,
+        max((lost_ns, -from_ns)) FILTER (step IS NOT NULL) AS step_order,
+        arg_max(from_ns, (lost_ns, -from_ns)) AS from_ns,
+        arg_max(to_ns, (lost_ns, -from_ns)) AS to_ns,
+        max((lost_ns, -from_ns)) AS worst_order
       FROM (
         -- What a rule does not return is null.
         SELECT NULL::INTEGER AS doubt, NULL::BIGINT AS whole_ns, NULL::BOOLEAN AS may_find
@@ -71,8 +63,23 @@ FROM (
         UNION ALL BY NAME
         FROM base_input
       ) AS found
-      LEFT JOIN largest
-        ON largest.run_id = found.run_id AND largest.rank = found.rank AND largest.subject = found.words.subject
+      GROUP BY run_id, rank, subject, label, matches
+    ),
+    largest AS (
+      SELECT run_id, rank, subject, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
+      FROM part
+      WHERE matches
+      GROUP BY run_id, rank, subject
+    ),
+    counted AS (
+      SELECT
+        part.*,
+        largest.culprit,
+        largest.part_ns AS culprit_ns,
+        part.matches AND part.label = largest.culprit AS is_culprit,
+        part.matches AND (NOT part.words.only_largest OR is_culprit) AS counts
+      FROM part
+      LEFT JOIN largest USING (run_id, rank, subject)
     )
   SELECT
     run_id,
@@ -84,14 +91,14 @@ FROM (
     any_value(doubt) AS doubt,
     coalesce(any_value(may_find), TRUE) AS may_find,
     any_value(culprit) AS culprit,
-    any_value(part_ns) AS part_ns,
-    count(*) FILTER (counts) AS count,
-    coalesce(sum(lost_ns) FILTER (counts), 0)::BIGINT AS saving_ns,
+    any_value(culprit_ns) AS part_ns,
+    coalesce(sum(count) FILTER (counts), 0)::BIGINT AS count,
+    coalesce(sum(part_ns) FILTER (counts), 0)::BIGINT AS saving_ns,
     saving_ns / coalesce(any_value(whole_ns), any_value(analyzed_ns)) AS share,
-    arg_max(event_id, (lost_ns, -from_ns)) FILTER (counts) AS event_id,
-    arg_max(step, (lost_ns, -from_ns)) FILTER (counts) AS step,
-    arg_max(from_ns, (lost_ns, -from_ns)) FILTER (counts) AS from_ns,
-    arg_max(to_ns, (lost_ns, -from_ns)) FILTER (counts) AS to_ns
-  FROM occurrence
+    arg_max(event_id, event_order) FILTER (counts) AS event_id,
+    arg_max(step, step_order) FILTER (counts) AS step,
+    arg_max(from_ns, worst_order) FILTER (counts) AS from_ns,
+    arg_max(to_ns, worst_order) FILTER (counts) AS to_ns
+  FROM counted
   GROUP BY run_id, rank, subject
 ) AS total

@@ -308,7 +308,7 @@ def _skipped(results: Mapping[str, Result], ranks: Sequence[tuple[str, int]]) ->
     """One entry per rank and reason, with the rules that were skipped."""
     skipped: dict[tuple[str, int, str], list[str]] = defaultdict(list)
     for name, result in results.items():
-        with_rows = {(row["run_id"], row["rank"]) for row in result.rows()}
+        with_rows = {(row["run_id"], row["rank"]) for row in result.select("run_id", "rank").rows()}
         reasons = {(each.run_id, each.rank): each.reason for each in result.skipped}
         for key in ranks:
             if key not in with_rows and key in reasons and not NOT_APPLICABLE.match(reasons[key]):

@@ -44,7 +44,7 @@ from tracewarehouse.query.relations import (
 from tracewarehouse.result import Skipped
 from tracewarehouse.runs.readable import compatible_tables
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage.model import Rank
+from tracewarehouse.storage.model import Rank, RunVersion, once_per_version
 from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import new_folder
 
@@ -59,7 +59,12 @@ _RANK_ORDER = ["run_id", "rank"]
 
 def event_count(selected: Iterable[SelectedRun]) -> int:
     """The number of events of all selected ranks."""
-    return sum(_events(rank) for each in selected for rank in each.by_rank)
+    return sum(_events_of(each.version, each.ranks) for each in selected)
+
+
+@once_per_version
+def _events_of(version: RunVersion, ranks: tuple[int, ...]) -> int:
+    return sum(map(_events, SelectedRun(version, ranks).by_rank))
 
 
 def rank_batches(
@@ -271,6 +276,7 @@ class ConnectionPool:
         self.catalog = catalog
         self.threads = threads
         self.memory_limit = memory_limit
+        self._announced: dict[Ref, Contract] = {}
         self._shared: frozenset[Ref] = frozenset()
         self._idle: list[tuple[object, _PooledConnection]] = []
         self._lock = Lock()
@@ -278,7 +284,8 @@ class ConnectionPool:
 
     def will_read(self, contracts: Iterable[Contract]) -> None:
         """Announces analyses and views: on small selections, those that they share are computed once."""
-        self._shared |= shared_views(self.catalog, contracts)
+        self._announced |= {each.ref: each for each in contracts}
+        self._shared = shared_views(self.catalog, self._announced.values())
 
     def close(self) -> None:
         """Closes the connections that no query uses; later queries open new ones."""
@@ -386,7 +393,7 @@ class ConnectionPool:
             opened = _PooledConnection(_connect(threads, self.memory_limit))
             if events <= _FEW_EVENTS:
                 expect_few_rows(opened.con)
-        opened.shared = self._shared if events <= _FEW_EVENTS else frozenset()
+        opened.shared = self._shared if events <= _CACHED_EVENTS else frozenset()
         try:
             yield opened
         except BaseException:

@@ -19,7 +19,15 @@ from tracewarehouse.errors import DamagedRunError, SchemaVersionError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Skipped
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage.model import Json, Rank, RankSource, RunVersion, TableFile, UnreadableRun
+from tracewarehouse.storage.model import (
+    Json,
+    Rank,
+    RankSource,
+    RunVersion,
+    TableFile,
+    UnreadableRun,
+    once_per_version,
+)
 from tracewarehouse.storage.parquet_file import UNREADABLE, Level, fault
 from tracewarehouse.storage.versions import Versions
 
@@ -223,8 +231,9 @@ def _is_checked(contract: Contract) -> bool:
 
 def _is_absent(run: SelectedRun, table: Contract, catalog: Catalog) -> bool:
     """Whether a rank has the table in no version of any release."""
-    versions = {ref.version for ref in catalog.refs("table") if ref.name == table.name}
-    return any(_lacks(rank, table, versions) for rank in run.by_rank)
+    return bool(
+        _lacking([run], table, {ref.version for ref in catalog.refs("table") if ref.name == table.name})
+    )
 
 
 def _split(
@@ -259,7 +268,10 @@ def _lacking(
     selected: Iterable[SelectedRun], table: Contract, versions: Collection[int]
 ) -> list[SelectedRun]:
     """The runs with a rank that has the table in none of these versions."""
-    return [each for each in selected if any(_lacks(rank, table, versions) for rank in each.by_rank)]
+    held = frozenset(versions)
+    return [
+        each for each in selected if not _ranks_without(each.version, table.name, held).isdisjoint(each.ranks)
+    ]
 
 
 def check_unexpired(contracts: Iterable[Contract], selected: Sequence[SelectedRun]) -> None:
@@ -289,10 +301,16 @@ def _without_expired(
     return left, tuple(f"excluded {run}: {reason}" for run, reason in why.items())
 
 
-def _lacks(rank: Rank, table: Contract, versions: Collection[int]) -> bool:
-    if table.name in rank.expired or not rank.tables.get(table.name, frozenset()).isdisjoint(versions):
+@once_per_version
+def _ranks_without(version: RunVersion, table: str, versions: frozenset[int]) -> frozenset[int]:
+    """The ranks that have the table in none of these versions."""
+    return frozenset(rank.rank for rank in version.by_rank if _lacks(rank, table, versions))
+
+
+def _lacks(rank: Rank, table: str, versions: Collection[int]) -> bool:
+    if table in rank.expired or not rank.tables.get(table, frozenset()).isdisjoint(versions):
         return False
-    stored = stored_versions(rank, table.name)
+    stored = stored_versions(rank, table)
     return stored is not None and stored.isdisjoint(versions)
 
 
@@ -308,17 +326,26 @@ def _remedy(catalog: Catalog, tables: Iterable[Contract]) -> str:
 def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) -> Iterator[str]:
     """A notice for each table that was built by an earlier definition than that of this release."""
     for table in tables:
-        runs = [each for each in selected if any(is_outdated(one, table) for one in each.sources)]
+        runs = [
+            each
+            for each in selected
+            if not _outdated_ranks(each.version, table.name, table.definition).isdisjoint(each.ranks)
+        ]
         if runs:
             yield hints.fill(
                 "{} of {} was built by an earlier definition: {}", table.ref, _named(runs), _UPGRADE
             )
 
 
-def is_outdated(source: RankSource, table: Contract) -> bool:
-    """Whether the source's rows were built by an earlier definition of the table."""
-    definition = source.definitions.get(table.name)
-    return bool(definition and table.definition) and definition < table.definition  # type: ignore[operator]
+def is_outdated(source: RankSource, table: str, current: int | None) -> bool:
+    """Whether the source's rows were built by an earlier definition of the table than the current one."""
+    definition = source.definitions.get(table)
+    return bool(definition and current) and definition < current  # type: ignore[operator]
+
+
+@once_per_version
+def _outdated_ranks(version: RunVersion, table: str, current: int | None) -> frozenset[int]:
+    return frozenset(one.rank for one in version.sources if is_outdated(one, table, current))
 
 
 def _null_columns(
@@ -513,14 +540,10 @@ def file_faults(
     tables: Collection[tuple[str, int]] | None = None,
 ) -> dict[str, str]:
     """Run → its first damaged file and the problem, of these tables (name, version) or of all."""
-    files = {
-        run.run: {
-            file.path: file for file in run.files if tables is None or (file.table, file.version) in tables
-        }
-        for run in selected
-    }
-    problems = store.fetch(file for listed in files.values() for file in listed.values())
-    faults = {run: _fault(store, listed.values(), problems, level) for run, listed in files.items()}
+    only = None if tables is None else frozenset(tables)
+    files = {run.run: _files(run.version, run.ranks, only) for run in selected}
+    problems = store.fetch(file for listed in files.values() for file in listed)
+    faults = {run: _fault(store, listed, problems, level) for run, listed in files.items()}
     return {
         run: _REMOVED if (entry := store.entry(run)) and entry.tombstone else what
         for run, what in faults.items()
@@ -545,6 +568,16 @@ def damaged_run(run: str, what: str) -> DamagedRunError:
 def _unreadable(run: str, what: str) -> UnreadableRun:
     is_damaged = UNREADABLE not in what and what != _REMOVED
     return UnreadableRun(run, what.partition(": ")[0], what, hints.repair(run) if is_damaged else None)
+
+
+@once_per_version
+def _files(
+    version: RunVersion, ranks: tuple[int, ...], tables: frozenset[tuple[str, int]] | None
+) -> tuple[TableFile, ...]:
+    """The files of these ranks with these tables (name, version), None for all."""
+    of_ranks = SelectedRun(version, ranks).files
+    found = (file for file in of_ranks if tables is None or (file.table, file.version) in tables)
+    return tuple({file.path: file for file in found}.values())
 
 
 def _fault(

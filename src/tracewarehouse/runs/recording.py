@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec import Struct
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import values_list
 from tracewarehouse.exact_text import MOST_RANKS, missing_ranks, rank_list
-from tracewarehouse.storage.model import Rank, RunVersion
+from tracewarehouse.storage.model import Rank, RunVersion, once_per_version
 
 SOUND: Final = "sound"
 USABLE: Final = "usable with limits"
@@ -68,28 +68,14 @@ def recording(version: RunVersion, expected: int | None, ranks: Iterable[int]) -
 
 def limits(version: RunVersion, expected: int | None, ranks: Iterable[int]) -> list[Reason]:
     """The limits of a run and of these ranks: few, whatever the number of ranks."""
-    of_run, of_ranks = _limits(_Version(version), expected)
+    of_run, of_ranks = _limits(version, expected)
     chosen = set(ranks)
     return [*of_run, *(reason for reason in of_ranks if reason.rank in chosen)]
 
 
-class _Version:
-    """A version that is equal to itself alone: a page needs the limits of one a hundred times."""
-
-    def __init__(self, version: RunVersion) -> None:
-        self.version = version
-
-    def __hash__(self) -> int:
-        return id(self.version)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Version) and self.version is other.version
-
-
-@lru_cache(maxsize=16)
-def _limits(of: _Version, expected: int | None) -> tuple[list[Reason], list[Reason]]:
+@once_per_version
+def _limits(version: RunVersion, expected: int | None) -> tuple[list[Reason], list[Reason]]:
     """The limits of the run, and those of all its ranks."""
-    version = of.version
     attempts = [*_attempts(version)]
     late = {} if attempts else {each.rank: each for each in _late(version)}
     of_ranks: list[Reason] = []

@@ -32,6 +32,7 @@ from tracewarehouse.storage.model import (
     RunVersion,
     TableFile,
     UnreadableRun,
+    once_per_version,
 )
 from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.storage.store import Store
@@ -72,6 +73,7 @@ def most_frequent(values: Iterable[object]) -> int | None:
     return counts.most_common(1)[0][0] if counts else None
 
 
+@once_per_version
 def world_size(version: RunVersion) -> int | None:
     """The plausible world size that most ranks record, ties by the lowest rank."""
     sizes = (rank.facts.get("world_size") for rank in version.by_rank)

@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -379,7 +379,7 @@ class RunVersion(Struct, frozen=True, dict=True):
             ingested_at=min((source.committed_at for source in self.sources), default=self.created_at),
         )
 
-    @property
+    @cached_property
     def ranks(self) -> tuple[int, ...]:
         """The numbers of its ranks, ascending."""
         return tuple(rank for first, last in self.summary.ranks for rank in range(first, last + 1))
@@ -446,6 +446,29 @@ class RunVersion(Struct, frozen=True, dict=True):
             Scan(path, None if len(here) == file.file_ranks else tuple(here), file.version)
             for path, (file, here) in sharing.items()
         )
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def once_per_version(
+    function: Callable[Concatenate[RunVersion, P], R],
+) -> Callable[Concatenate[RunVersion, P], R]:
+    """Remembers what a function finds in a version, which never changes: a page needs it a hundred times.
+
+    Its other arguments are hashable.
+    """
+
+    @wraps(function)
+    def remembered(version: RunVersion, *args: P.args, **kwargs: P.kwargs) -> R:
+        found = version.__dict__.setdefault("_found", {})
+        key = function, args, *kwargs.items()
+        if key not in found:
+            found[key] = function(version, *args, **kwargs)
+        return found[key]  # type: ignore[no-any-return]
+
+    return remembered
 
 
 def _first_held(
