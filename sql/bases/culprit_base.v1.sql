@@ -39,7 +39,7 @@ FROM (
         run_id,
         rank,
         words.subject AS subject,
-        label,
+        CASE WHEN matches THEN label END AS label,
         matches,
         any_value(steps) AS steps,
         any_value(analyzed_ns) AS analyzed_ns,
@@ -63,7 +63,7 @@ FROM (
         UNION ALL BY NAME
         FROM base_input
       ) AS found
-      GROUP BY run_id, rank, subject, label, matches
+      GROUP BY run_id, rank, subject, CASE WHEN matches THEN label END, matches
     ),
     largest AS (
       SELECT run_id, rank, subject, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns

@@ -383,11 +383,7 @@ def _outdated(catalog: Catalog, version: RunVersion, digest: str) -> _Todo:
             if table.name in source.expired:
                 continue
             held = stored_versions(source, table.name)
-            if (
-                held is not None
-                and table.version not in held
-                or is_outdated(source, table.name, table.definition)
-            ):
+            if held is not None and table.version not in held or is_outdated(source, table):
                 wanted.append(table.ref)
         if refs := with_classified(catalog, source, wanted, digest):
             found[source.name] = source, refs

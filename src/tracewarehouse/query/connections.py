@@ -74,10 +74,13 @@ def rank_batches(
 
     `read` are all dependencies of the analysis.
     """
+    # What reads all events, not views of some, holds several copies of them at once.
+    reads_all = all(each.kind == "table" for each in read) and any(each.name == "events" for each in read)
+    limit = min(BATCH_EVENTS, _FEW_EVENTS) if reads_all else BATCH_EVENTS
     built = any(each.is_built for each in read)
-    if built or not is_by_rank(contract, read) or event_count(selected) <= BATCH_EVENTS:
+    if built or not is_by_rank(contract, read) or event_count(selected) <= limit:
         return [tuple(selected)]
-    return event_batches(selected)
+    return event_batches(selected, limit)
 
 
 def is_by_rank(contract: Contract, read: Iterable[Contract]) -> bool:
@@ -376,7 +379,7 @@ class ConnectionPool:
     ) -> pa.Table:
         read, selected = relations.dependencies.contracts, relations.selected
         batches = rank_batches(contract, read, selected)
-        if len(batches) > 1 and not opened.created:
+        if len(batches) > 1 and not any(relations.names[each.ref] in opened.created for each in read):
             parts = (Relations(self.store, batch, relations.dependencies) for batch in batches)
             clauses = (part.with_clause(read, contract.body) for part in parts)
             return concatenate([execute(opened.con, contract, bound, clause) for clause in clauses])

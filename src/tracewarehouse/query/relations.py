@@ -36,7 +36,7 @@ from tracewarehouse.late_regex import late_regex
 from tracewarehouse.result import FileGroup, Skipped, lazy_frame
 from tracewarehouse.runs.rows import built_rows, run_issues
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage.model import RunVersion, Scan, once_per_version
+from tracewarehouse.storage.model import RunVersion, once_per_version
 from tracewarehouse.storage.results import RecordedAnalysis
 from tracewarehouse.storage.versions import Versions
 
@@ -174,6 +174,7 @@ def relation_names(contracts: Iterable[Contract], unqualified: Iterable[Ref] = (
 
 
 _QUALITY = "data_quality"
+_scan_plan = once_per_version(RunVersion.scan_plan)
 # Up to this number of ranks, literals in the SQL are faster than a table.
 _INLINE_RANKS = 256
 _RUN = "run_id"
@@ -341,7 +342,7 @@ def data_files(
     wanted = {column.name for column in contract.columns}
     missing = {each.version: wanted - {column.name for column in each.columns} for each in compatible}
     found: dict[tuple[tuple[int, ...] | None, frozenset[str]], list[str]] = {}
-    plans = (_scans(each.version, contract.name, tuple(missing), each.ranks) for each in selected)
+    plans = (_scan_plan(each.version, contract.name, tuple(missing), each.ranks) for each in selected)
     scans = [scan for plan in plans for scan in plan]
     if store.is_remote:  # what is not local yet is downloaded, many files at once
         keys = {scan.path for scan in scans}
@@ -350,13 +351,6 @@ def data_files(
         group = scan.ranks, frozenset(missing[scan.version])
         found.setdefault(group, []).append(str(store.path(scan.path)))
     return tuple(FileGroup(tuple(paths), *group) for group, paths in found.items())
-
-
-@once_per_version
-def _scans(
-    version: RunVersion, table: str, versions: tuple[int, ...], ranks: tuple[int, ...]
-) -> tuple[Scan, ...]:
-    return version.scan_plan(table, versions, ranks)
 
 
 def _files_part(columns: str, group: FileGroup) -> tuple[str, str, str]:

@@ -231,9 +231,8 @@ def _is_checked(contract: Contract) -> bool:
 
 def _is_absent(run: SelectedRun, table: Contract, catalog: Catalog) -> bool:
     """Whether a rank has the table in no version of any release."""
-    return bool(
-        _lacking([run], table, {ref.version for ref in catalog.refs("table") if ref.name == table.name})
-    )
+    versions = {ref.version for ref in catalog.refs("table") if ref.name == table.name}
+    return any(_lacks(rank, table, versions) for rank in _unlike(run.version, run.ranks))
 
 
 def _split(
@@ -268,10 +267,8 @@ def _lacking(
     selected: Iterable[SelectedRun], table: Contract, versions: Collection[int]
 ) -> list[SelectedRun]:
     """The runs with a rank that has the table in none of these versions."""
-    held = frozenset(versions)
-    return [
-        each for each in selected if not _ranks_without(each.version, table.name, held).isdisjoint(each.ranks)
-    ]
+    ranks = ((each, _unlike(each.version, each.ranks)) for each in selected)
+    return [each for each, unlike in ranks if any(_lacks(rank, table, versions) for rank in unlike)]
 
 
 def check_unexpired(contracts: Iterable[Contract], selected: Sequence[SelectedRun]) -> None:
@@ -290,7 +287,8 @@ def _without_expired(
     names = {each.name for each in tables}
     why: dict[str, str] = {}
     for each in selected:
-        gone = {table: day for rank in each.by_rank for table, day in expired_of(rank, names).items()}
+        unlike = _unlike(each.version, each.ranks)
+        gone = {table: day for rank in unlike for table, day in expired_of(rank, names).items()}
         if gone:
             why[each.run] = expired_reason(gone)
     if why and len(why) == len(selected):
@@ -302,15 +300,20 @@ def _without_expired(
 
 
 @once_per_version
-def _ranks_without(version: RunVersion, table: str, versions: frozenset[int]) -> frozenset[int]:
-    """The ranks that have the table in none of these versions."""
-    return frozenset(rank.rank for rank in version.by_rank if _lacks(rank, table, versions))
+def _unlike(version: RunVersion, ranks: tuple[int, ...]) -> tuple[Rank, ...]:
+    """One of the ranks for each set of tables, of which a run of many ranks has few."""
+    found = {}
+    for rank in SelectedRun(version, ranks).by_rank:
+        held = sorted({(file.table, file.version) for file in rank.files})
+        definitions = [source.definitions for source in rank.sources]
+        found[repr((held, definitions, rank.facts.get("tables"), rank.expired))] = rank
+    return tuple(found.values())
 
 
-def _lacks(rank: Rank, table: str, versions: Collection[int]) -> bool:
-    if table in rank.expired or not rank.tables.get(table, frozenset()).isdisjoint(versions):
+def _lacks(rank: Rank, table: Contract, versions: Collection[int]) -> bool:
+    if table.name in rank.expired or not rank.tables.get(table.name, frozenset()).isdisjoint(versions):
         return False
-    stored = stored_versions(rank, table)
+    stored = stored_versions(rank, table.name)
     return stored is not None and stored.isdisjoint(versions)
 
 
@@ -326,26 +329,22 @@ def _remedy(catalog: Catalog, tables: Iterable[Contract]) -> str:
 def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) -> Iterator[str]:
     """A notice for each table that was built by an earlier definition than that of this release."""
     for table in tables:
-        runs = [
-            each
-            for each in selected
-            if not _outdated_ranks(each.version, table.name, table.definition).isdisjoint(each.ranks)
-        ]
+        ranks = ((each, _unlike(each.version, each.ranks)) for each in selected)
+        runs = [each for each, unlike in ranks if any(_is_outdated(rank, table) for rank in unlike)]
         if runs:
             yield hints.fill(
                 "{} of {} was built by an earlier definition: {}", table.ref, _named(runs), _UPGRADE
             )
 
 
-def is_outdated(source: RankSource, table: str, current: int | None) -> bool:
-    """Whether the source's rows were built by an earlier definition of the table than the current one."""
-    definition = source.definitions.get(table)
-    return bool(definition and current) and definition < current  # type: ignore[operator]
+def is_outdated(source: RankSource, table: Contract) -> bool:
+    """Whether the source's rows were built by an earlier definition of the table."""
+    definition = source.definitions.get(table.name)
+    return bool(definition and table.definition) and definition < table.definition  # type: ignore[operator]
 
 
-@once_per_version
-def _outdated_ranks(version: RunVersion, table: str, current: int | None) -> frozenset[int]:
-    return frozenset(one.rank for one in version.sources if is_outdated(one, table, current))
+def _is_outdated(rank: Rank, table: Contract) -> bool:
+    return any(is_outdated(source, table) for source in rank.sources)
 
 
 def _null_columns(

@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property, wraps
+from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, TypeVar, TypeVarTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -448,27 +448,23 @@ class RunVersion(Struct, frozen=True, dict=True):
         )
 
 
-P = ParamSpec("P")
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 
-def once_per_version(
-    function: Callable[Concatenate[RunVersion, P], R],
-) -> Callable[Concatenate[RunVersion, P], R]:
+def once_per_version(function: Callable[[RunVersion, *Ts], R]) -> Callable[[RunVersion, *Ts], R]:
     """Remembers what a function finds in a version, which never changes: a page needs it a hundred times.
 
     Its other arguments are hashable.
     """
 
-    @wraps(function)
-    def remembered(version: RunVersion, *args: P.args, **kwargs: P.kwargs) -> R:
-        found = version.__dict__.setdefault("_found", {})
-        key = function, args, *kwargs.items()
-        if key not in found:
-            found[key] = function(version, *args, **kwargs)
-        return found[key]  # type: ignore[no-any-return]
+    def remembered(version: RunVersion, *args: *Ts) -> R:
+        found: dict[object, R] = version.__dict__.setdefault("_found", {})
+        if (function, args) not in found:
+            found[function, args] = function(version, *args)
+        return found[function, args]
 
-    return remembered
+    return update_wrapper(remembered, function)
 
 
 def _first_held(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +68,12 @@ class ReportData:
         """The rows of an analysis with default parameters."""
         return self.result_as(name, name)
 
-    def result_as(self, alias: str, name: str, **params: object) -> Result:
-        """The rows of an analysis with parameters; SQL sees them under another name."""
+    def result_as(
+        self, alias: str, name: str, ranks: Sequence[int] | None = None, **params: object
+    ) -> Result:
+        """The rows of an analysis with parameters, of these ranks; SQL sees them under another name."""
         if alias not in self._results:
-            self._results[alias] = self.side.analyze_or_skip(name, None, **params)
+            self._results[alias] = self.side.select(ranks=ranks).analyze_or_skip(name, None, **params)
             self._con.register(alias, self._results[alias].arrow())
         return self._results[alias]
 

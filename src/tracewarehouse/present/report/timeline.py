@@ -129,10 +129,11 @@ def timeline(data: ReportData, groups: Sequence[Group]) -> Timeline | None:
     marks = list(_marks(groups, offsets))
     periods = _periods(data, offsets)
     found, steps = _steps(data, marks, periods)
-    data.result_as("drawn", "timeline", **({"only_steps": ",".join(map(str, steps))} if steps else {}))
+    only = {"only_steps": ",".join(map(str, steps))} if steps else {}
     worst = [row for group in groups for row in group]
     first = list(dict.fromkeys([mark.rank for mark in marks] + [row["rank"] for row in worst]))
-    ranks = _ranks(data, first)
+    ranks = _ranks(data, first, only)
+    data.result_as("drawn", "timeline", ranks or None, **only)
     detailed = ranks if len(ranks) <= _MAX_DETAILED_RANKS else _focus(data, ranks, first)
     if not ranks:
         return None
@@ -250,14 +251,13 @@ def median_step(data: ReportData) -> int | None:
     return int(rows[0]["step"]) if rows else None
 
 
-def _ranks(data: ReportData, worst: Sequence[int]) -> tuple[int, ...]:
+def _ranks(data: ReportData, worst: Sequence[int], only: Mapping[str, str]) -> tuple[int, ...]:
     """The drawn ranks: all of them, or those with findings and an even choice of the others."""
-    rows = data.rows(
-        "SELECT DISTINCT rank FROM (SELECT rank FROM drawn UNION ALL SELECT rank FROM gpu_timeline)"
-        " ORDER BY rank",
-        "gpu_timeline",
-    )
-    ranks = [row["rank"] for row in rows]
+    found = {row["rank"] for row in data.rows("SELECT DISTINCT rank FROM gpu_timeline", "gpu_timeline")}
+    if others := [rank for rank in data.selected.ranks if rank not in found]:
+        data.result_as("others", "timeline", others, **only)
+        found |= {row["rank"] for row in data.rows("SELECT DISTINCT rank FROM others")}
+    ranks = sorted(found)
     if len(ranks) <= _MAX_RANKS:
         return tuple(ranks)
     first = [rank for rank in worst if rank in set(ranks)][: _MAX_RANKS // 2]
