@@ -286,7 +286,7 @@ class ConnectionPool:
         weakref.finalize(self, _close_all, self._idle)
 
     def will_read(self, contracts: Iterable[Contract]) -> None:
-        """Announces analyses and views: on small selections, those that they share are computed once."""
+        """Announces analyses and views: up to 2 million events, what they share is computed once."""
         self._announced |= {each.ref: each for each in contracts}
         self._shared = shared_views(self.catalog, self._announced.values())
 
