@@ -237,7 +237,7 @@ class Warehouse(Analyses[Result]):
         The rows are the same. Workers read groups of ranks.
 
         Args:
-            engine: `"local"`, `"ray"`, or an engine that `tw.engine` made, which several analyses can use.
+            engine: `"local"`, `"ray"`, `"spark"`, or one of `tw.engine`, which several analyses can use.
 
         Raises:
             EngineError: The engine cannot be started; raised later, when an analysis runs.
@@ -791,7 +791,7 @@ class Warehouse(Analyses[Result]):
             redact: Replaces strings that look like secrets.
             auto_labels: Adds labels from the environment: git commit, batch job, ….
             progress: Receives the progress of each file in bytes.
-            engine: `"local"`, `"ray"`, or one of `tw.engine`: other machines read the files and commit them.
+            engine: `"local"`, `"ray"`, `"spark"`, or one of `tw.engine`: other machines read and commit.
 
         Returns:
             `files` with the outcome of each (`path`, `state`, `run`, `rank`, `reason`, `hint`), `runs`,
@@ -984,7 +984,7 @@ class Warehouse(Analyses[Result]):
             runs: Selectors (None: all).
             analyses: `NAME` or `NAME@2` (None: all without a row per event, time or interval).
             progress: Receives the progress.
-            engine: `"local"` (this process), `"ray"`, or one of `tw.engine`.
+            engine: `"local"` (this process), `"ray"`, `"spark"`, or one of `tw.engine`.
 
         Returns:
             `written` and `present` (numbers of results), `bytes`, `failed`, `notices`.
@@ -1060,7 +1060,7 @@ class Warehouse(Analyses[Result]):
             entire_trace: The entire trace is the scope.
             capture: Run with the captures of graphs (default: traces of the same folder with `capture` in
                 their file name).
-            engine: Where the ranks of a critical path are derived: `"local"`, `"ray"`, or one of `tw.engine`.
+            engine: Where critical paths are derived: `"local"`, `"ray"`, `"spark"`, or one of `tw.engine`.
 
         Returns:
             `run`, `scopes` (those of each rank), `version` (None: nothing new), `notices`.

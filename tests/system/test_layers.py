@@ -91,6 +91,7 @@ HOMES = {
     "pydantic": {"serve"},
     "starlette": {"serve"},
     "uvicorn": {"serve"},
+    "pyspark": {"engines"},
     "ray": {"engines"},
     "pyarrow": {
         "slim_imports",

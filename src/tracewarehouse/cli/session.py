@@ -195,15 +195,16 @@ class Session(Struct, dict=True):
     @contextmanager
     def engine(self, jobs: int | None = None) -> Iterator[EngineOrName]:
         """The engine of --engine, `local` without it. Raises EngineError, UsageError."""
-        if self.engine_address is not None and self.engine_name != "ray":
-            raise click.UsageError("--engine-address needs --engine ray")
-        if self.engine_name != "ray":
+        if self.engine_name in ("", "local"):
+            if self.engine_address is not None:
+                raise click.UsageError("--engine-address needs --engine ray or spark")
             yield self.engine_name or "local"
             return
         from tracewarehouse.engines import engine
 
-        # Ray prints its messages to stdout, where the results of the command go.
-        with redirect_stdout(sys.stderr), engine("ray", address=self.engine_address, jobs=jobs) as running:
+        # A cluster prints its messages to stdout, where the results of the command go.
+        made = engine(self.engine_name, address=self.engine_address, jobs=jobs)
+        with redirect_stdout(sys.stderr), made as running:
             yield running
 
 
@@ -462,13 +463,13 @@ engine_options = option_group(
     _option(
         "--engine",
         "engine_name",
-        type=click.Choice(["local", "ray"]),
+        type=click.Choice(["local", "ray", "spark"]),
         help="Where tasks run. [default: this machine]",
     ),
     _option(
         "--engine-address",
-        metavar="HOST:PORT",
-        help="Ray cluster. [default: RAY_ADDRESS, else a new one here]",
+        metavar="ADDRESS",
+        help="Cluster: HOST:PORT of Ray, master of Spark. [default: a new one here]",
     ),
 )
 

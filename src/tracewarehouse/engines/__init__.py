@@ -1,4 +1,4 @@
-"""Engines run tasks in other processes, on this machine or on a Ray cluster.
+"""Engines run tasks in other processes, on this machine or on a cluster of Ray or Spark.
 
 The engine of this module has worker processes on this machine, where one that dies costs only its task.
 Workers are started as commands, not by `multiprocessing`, which would import the caller's script again.
@@ -184,7 +184,7 @@ def _end_with_parent() -> None:
 
 # An engine, which stays open, or the name of one that is made for the call.
 EngineOrName: TypeAlias = Engine | str
-NAMES: Final = ("local", "ray")
+NAMES: Final = ("local", "ray", "spark")
 # Below this number of events, sending tasks to other machines takes longer than the work: 10 million events
 # are about 3 GB of JSON, some minutes of one core.
 FEW_EVENTS: Final = 10_000_000
@@ -196,25 +196,27 @@ def engine(name: str = "local", *, address: str | None = None, jobs: int | None 
     """Makes an engine for the `engine` argument of `ingest`, `record`, `derive` and `on`; close it after use.
 
     Args:
-        name: `local` (processes of this machine) or `ray` (a Ray cluster; extra `ray`).
-        address: The cluster, `auto` or HOST:PORT (default: RAY_ADDRESS, else a new one on this machine).
+        name: `local` (processes of this machine), or `ray` or `spark` (a cluster; extra of that name).
+        address: The cluster: `auto` or HOST:PORT of Ray, a master of Spark such as `spark://HOST:PORT`
+            (default: that of this process or of RAY_ADDRESS, else a new one on this machine).
         jobs: Maximum number of tasks at a time (default, local: one per core).
 
     Raises:
         UnknownName: There is no such engine.
         MissingExtra: The extra is not installed.
+        EngineError: The cluster cannot be reached; raised later, when tasks run.
 
     Example:
         >>> with tw.engine(jobs=1) as engine:
         ...     wh.on(engine).kernel_summary()
     """
-    if name == "ray":
-        from tracewarehouse.engines.ray import RayEngine
-
-        return RayEngine(address, jobs)
-    if name != "local":
+    if name not in NAMES:
         raise UnknownName("engine", name, NAMES)
-    return LocalEngine(jobs or cores())
+    if name == "local":
+        return LocalEngine(jobs or cores())
+    from tracewarehouse.engines.clusters import RayEngine, SparkEngine
+
+    return RayEngine(address, jobs) if name == "ray" else SparkEngine(address, jobs)
 
 
 def cores() -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli_runner import tw
-from tracewarehouse.engines import ray
+from tracewarehouse.engines import clusters
 
 FIRST_STEPS = Path(__file__).parents[2] / "data" / "first-steps"
 
@@ -36,10 +36,10 @@ def test_what_cannot_be_spread_runs_whole_and_says_so(stored: Path) -> None:
     assert "straggler_causes cannot be computed by groups of ranks: it ran in this process" in cli.err
 
 
-def test_an_address_needs_ray(stored: Path) -> None:
+def test_an_address_needs_a_cluster(stored: Path) -> None:
     cli = tw("show", "temporal_breakdown", "-w", stored, "--engine-address", "auto")
     assert cli.code == 2
-    assert "--engine-address needs --engine ray" in cli.err
+    assert "--engine-address needs --engine ray or spark" in cli.err
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_an_address_needs_ray(stored: Path) -> None:
 def test_a_missing_extra_is_one_line(
     stored: Path, command: tuple[str | Path, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray, "find_spec", lambda name: None)
+    monkeypatch.setattr(clusters, "find_spec", lambda name: None)
     cli = tw(*command, "-w", stored, "--engine", "ray")
     assert (cli.code, cli.out) == (1, "")
     assert cli.errors == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 import tracewarehouse as tw
-from tracewarehouse.engines import Failure, LocalEngine, TaskProgress, WorkerDied, advice, opened
-from tracewarehouse.engines import ray as ray_engine
-from tracewarehouse.engines.ray import Peer, RayEngine, run_task
+from tracewarehouse.engines import Failure, LocalEngine, TaskProgress, WorkerDied, advice, clusters, opened
+from tracewarehouse.engines.clusters import Peer, RayEngine, run_task
 from tracewarehouse.errors import EngineError, MissingExtra, UnknownName, WorkerMismatch
 from tracewarehouse.hints import cli_text
 from tracewarehouse.storage.store import Store
@@ -30,8 +30,8 @@ class Square:
 def test_an_engine_is_made_by_name() -> None:
     with tw.engine("local", jobs=3) as engine:
         assert (engine.name, engine.slots) == ("local", 3)
-    with pytest.raises(UnknownName, match="unknown engine: spark"):
-        tw.engine("spark")
+    with pytest.raises(UnknownName, match="unknown engine: dask"):
+        tw.engine("dask")
 
 
 def test_an_engine_of_the_caller_stays_open() -> None:
@@ -48,11 +48,20 @@ def test_an_engine_of_the_caller_stays_open() -> None:
     assert closed == ["local"]
 
 
-def test_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
+@pytest.mark.parametrize("name", ["ray", "spark"])
+def test_a_cluster_that_is_not_installed_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra) as raised:
-        tw.engine("ray")
-    assert raised.value.hint == "pip install 'tracewarehouse[ray]'"
+        tw.engine(name)
+    assert raised.value.hint == f"pip install 'tracewarehouse[{name}]'"
+
+
+def test_spark_without_java_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with tw.engine("spark") as engine, pytest.raises(EngineError, match="needs Java"):
+        list(engine.run([Square(1)], lambda *_: None))
 
 
 @pytest.mark.parametrize(
@@ -134,8 +143,11 @@ def _ray_that_raises(name: str) -> SimpleNamespace:
         ("OutOfMemoryError", "the worker ran out of memory"),
     ],
 )
-def test_a_lost_node_is_named_as_such(name: str, message: str) -> None:
-    found = ray_engine._result(_ray_that_raises(name), None)
+def test_a_lost_node_is_named_as_such(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    engine = RayEngine()
+    monkeypatch.setitem(sys.modules, "ray", _ray_that_raises(name))
+    found = engine._result(None)
     assert isinstance(found, WorkerDied) and found.transient
     assert found.message == message
     assert "--jobs" not in cli_text(found.hint or "")

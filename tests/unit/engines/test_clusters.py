@@ -1,4 +1,4 @@
-"""A real Ray cluster with two workers, of which some are killed in the middle of their tasks."""
+"""Real clusters of Ray and of Spark with two workers, of which some are killed in their tasks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import pytest
 
 import tracewarehouse as tw
 from tracewarehouse.engines import Engine, Failure, OnProgress, Task, TaskProgress
-from tracewarehouse.engines.ray import Peer, RayEngine
+from tracewarehouse.engines.clusters import ClusterEngine, Peer
 from tracewarehouse.errors import WorkerMismatch
 from tracewarehouse.ingest import build
 from tracewarehouse.warehouse import Warehouse
@@ -23,7 +24,6 @@ from tracewarehouse.warehouse import Warehouse
 pytestmark = [
     pytest.mark.deep,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.skipif(find_spec("ray") is None, reason="needs ray"),
 ]
 SPREAD = ("temporal_breakdown", "kernel_summary", "tensor_cores", "stragglers", "slow_collectives", "quality")
 
@@ -107,9 +107,21 @@ class Killing:
         return KilledOnce(task, self.folder / str(self.tasks), after=self.kills % 2 == 1)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayEngine]:
-    with RayEngine(jobs=2) as engine:
+def missing(name: str) -> bool:
+    return find_spec("ray") is None if name == "ray" else not (find_spec("pyspark") and which("java"))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("ray", marks=pytest.mark.skipif(missing("ray"), reason="needs ray")),
+        pytest.param("spark", marks=pytest.mark.skipif(missing("spark"), reason="needs pyspark and Java")),
+    ],
+)
+def cluster(request: pytest.FixtureRequest) -> Iterator[ClusterEngine]:
+    made = tw.engine(request.param, jobs=2)
+    assert isinstance(made, ClusterEngine)
+    with made as engine:
         assert engine.slots == 2
         yield engine
         folder = engine._folder
@@ -118,7 +130,7 @@ def cluster() -> Iterator[RayEngine]:
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ray") / "job"
+    folder = tmp_path_factory.mktemp("cluster") / "job"
     tw.simulate(
         folder, ranks=8, tensor=2, steps=3, layers=2, hidden=256, sequence=256,
         injections=["slow-rank:rank=1,what=compute,factor=2"],
@@ -130,7 +142,7 @@ def nothing(*_: object) -> None:
     """Discards progress."""
 
 
-def test_tasks_fail_and_die_alone(cluster: RayEngine, tmp_path: Path) -> None:
+def test_tasks_fail_and_die_alone(cluster: ClusterEngine, tmp_path: Path) -> None:
     tasks: list[Task] = [Fails(), KilledOnce(Square(5), tmp_path / "once", after=True), AlwaysKilled()]
     results = dict(cluster.run([*tasks, *(Square(n) for n in range(9))], nothing))
     failed, died = results[0], results[2]
@@ -140,23 +152,21 @@ def test_tasks_fail_and_die_alone(cluster: RayEngine, tmp_path: Path) -> None:
     assert [results[3 + n] for n in range(9)] == [n**2 for n in range(9)]
 
 
-def test_other_versions_are_refused(cluster: RayEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_versions_are_refused(cluster: ClusterEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Peer.here()
     monkeypatch.setattr(Peer, "here", lambda: Peer("0.0.1", here.contracts, here.duckdb))
     with pytest.raises(WorkerMismatch, match=r"tracewarehouse .* instead of 0\.0\.1"):
         list(cluster.run([Square(1)], nothing))
 
 
-def test_a_cluster_that_runs_already_stays(cluster: RayEngine) -> None:
-    import ray
-
-    with RayEngine() as second:
+def test_a_cluster_that_runs_already_stays(cluster: ClusterEngine) -> None:
+    with tw.engine(cluster.name) as second:
         assert dict(second.run([Square(4)], nothing)) == {0: 16}
-    assert ray.is_initialized()
+    assert dict(cluster.run([Square(5)], nothing)) == {0: 25}
 
 
 def test_killed_workers_lose_nothing_and_double_nothing(
-    cluster: RayEngine, traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterEngine, traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "GROUP_RANKS", 1)
     killing = Killing(cluster, Path(tempfile.mkdtemp(dir=tmp_path)))

@@ -1,0 +1,395 @@
+"""Tasks on a cluster of Ray or Spark, or on a local one that lives as long as the engine.
+
+A worker first compares its versions with those of the process that sent the task. The cluster runs a task
+again if its worker is lost, up to three times.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_hex
+from threading import current_thread, main_thread
+from typing import Any, ClassVar, Self
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from tracewarehouse import hints
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.engines.base import Failure, OnProgress, Task, WorkerDied, failure_of
+from tracewarehouse.errors import EngineError, MissingExtra, Terminated, WorkerMismatch
+from tracewarehouse.temp_folders import new_folder
+from tracewarehouse.version import __version__
+
+
+class Peer(Struct, frozen=True):
+    """The versions that decide the rows of every table and analysis: equal on all machines of a call."""
+
+    tracewarehouse: str
+    contracts: str
+    duckdb: str
+
+    @classmethod
+    def here(cls) -> Peer:
+        """The versions of this process."""
+        return cls(__version__, Catalog.load().digest[:12], version("duckdb"))
+
+    def mismatch(self, driver: Peer) -> str | None:
+        """How this worker differs from the process that sent a task; None if it does not."""
+        mine, theirs = asdict(self), asdict(driver)
+        different = [
+            f"{name} {mine[name]} instead of {theirs[name]}" for name in mine if mine[name] != theirs[name]
+        ]
+        return f"worker on {platform.node()} has {', '.join(different)}" if different else None
+
+
+def run_task(driver: Peer, pickled: bytes) -> object:
+    """Runs in a worker: the result of a task or a Failure; WorkerMismatch if versions differ."""
+    if (what := Peer.here().mismatch(driver)) is not None:
+        return _mismatch(what)
+    task: Task = pickle.loads(pickled)
+    try:
+        return task.run(lambda *_: None)  # progress does not leave the worker
+    except Exception as error:
+        return failure_of(error)
+
+
+def _mismatch(what: str) -> WorkerMismatch:
+    return WorkerMismatch(what, "install the same versions on every node of the cluster")
+
+
+_RETRIES = 3
+_CONNECT_S = 5.0
+_DIED_AGAIN = f"the worker process died {_RETRIES + 1} times"
+_MORE_MEMORY = "likely out of memory; use nodes with more memory per CPU"
+
+
+class ClusterEngine:
+    """Runs each task on one CPU of a cluster; in a process that uses one already, on that.
+
+    `address` selects a running cluster. Without it, a new one starts on this machine with `jobs` workers,
+    and ends with the engine.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]  # modules of the extra
+
+    def __init__(self, address: str | None = None, jobs: int | None = None) -> None:
+        if not all(map(find_spec, self.needs)):
+            hint = f"pip install 'tracewarehouse[{self.name}]'"
+            raise MissingExtra(f"the engine {self.name} needs {' and '.join(self.needs)}", hint)
+        self._address, self._jobs = address, jobs
+        self._folder: Path | None = None
+        self._owned = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def slots(self) -> int:
+        """The CPUs of the cluster, at most `jobs`."""
+        self._start()
+        cpus = max(1, self._cpus())
+        return min(cpus, self._jobs or cpus)
+
+    def close(self) -> None:
+        """Ends the cluster if this engine started it, and deletes its folder."""
+        if self._owned:
+            self._owned = False
+            self._stop()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def run(
+        self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
+    ) -> Iterator[tuple[int, object]]:
+        """See `Engine.run`; tasks do not report their progress."""
+        yield from self._run_some(tasks, 2 * self.slots if tasks else 1)
+
+    def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
+        """See `Engine.run_alone`."""
+        yield from self._run_some(tasks, 1)
+
+    def _run_some(self, tasks: Sequence[Task], at_once: int) -> Iterator[tuple[int, object]]:
+        """At most `at_once` tasks are submitted at a time, so that a driver that ends leaves little work."""
+        self._start()
+        here, waiting = Peer.here(), list(range(len(tasks)))[::-1]
+        submitted: dict[Any, int] = {}
+        try:
+            while waiting or submitted:
+                while waiting and len(submitted) < at_once:
+                    number = waiting.pop()
+                    submitted[self._submit(here, pickle.dumps(tasks[number]))] = number
+                done = self._first_done(submitted)
+                found = self._result(done)
+                if isinstance(found, WorkerMismatch):
+                    raise _mismatch(found.message)
+                yield submitted.pop(done), found
+        finally:
+            self._cancel(submitted)
+
+    def _start(self) -> None:
+        """Connects to the cluster, or starts one, at the first call."""
+        raise NotImplementedError
+
+    def _cpus(self) -> int:
+        raise NotImplementedError
+
+    def _stop(self) -> None:
+        raise NotImplementedError
+
+    def _submit(self, driver: Peer, pickled: bytes) -> Any:
+        raise NotImplementedError
+
+    def _first_done(self, submitted: Collection[Any]) -> Any:
+        raise NotImplementedError
+
+    def _result(self, done: Any) -> object:
+        """What a task returned, or why there is nothing."""
+        raise NotImplementedError
+
+    def _cancel(self, submitted: Collection[Any]) -> None:
+        raise NotImplementedError
+
+
+# Ray puts sockets into its folder, whose paths may have 107 bytes.
+_LONGEST_TEMP_DIR = 40
+# Of a local cluster: results are small, or files.
+_OBJECT_STORE_BYTES = 256 << 20
+_LOCAL, _AUTO = "local", "auto"
+
+
+class RayEngine(ClusterEngine):
+    """Tasks of Ray. `address`: `auto` or HOST:PORT; without it, that in RAY_ADDRESS."""
+
+    name = "ray"
+    needs = ("ray",)
+    _run: Any = None
+
+    def _start(self) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        import ray
+
+        if not ray.is_initialized():
+            self._connect(ray)
+        if self._run is None:
+            remote = ray.remote(num_cpus=1, max_retries=_RETRIES, retry_exceptions=False)
+            self._run = remote(run_task)
+
+    def _connect(self, ray: Any) -> None:
+        address = self._address or os.environ.get("RAY_ADDRESS") or _LOCAL
+        settings: dict[str, Any] = {"address": address}
+        if address == _LOCAL:
+            settings |= {
+                "num_cpus": self._jobs,
+                "include_dashboard": False,
+                "object_store_memory": _OBJECT_STORE_BYTES,
+            }
+            if len(tempfile.gettempdir()) <= _LONGEST_TEMP_DIR:
+                self._folder = new_folder()
+                settings["_temp_dir"] = str(self._folder)
+        # By default, workers of Ray give way to all other processes of the machine.
+        with _reached("Ray", address, "start one with ray start --head"), _workers(RAY_worker_niceness="0"):
+            ray.init(**settings, log_to_driver=False, logging_level="ERROR")
+        self._owned = True
+
+    def _cpus(self) -> int:
+        import ray
+
+        return int(ray.cluster_resources().get("CPU", 1))
+
+    def _stop(self) -> None:
+        import ray
+
+        self._run = None
+        ray.shutdown()
+
+    def _submit(self, driver: Peer, pickled: bytes) -> Any:
+        return self._run.remote(driver, pickled)
+
+    def _first_done(self, submitted: Collection[Any]) -> Any:
+        import ray
+
+        (done, *_), _ = ray.wait(list(submitted), num_returns=1)
+        return done
+
+    def _cancel(self, submitted: Collection[Any]) -> None:
+        import ray
+
+        for each in submitted:
+            ray.cancel(each, force=True)
+
+    def _result(self, done: Any) -> object:
+        import ray
+
+        errors = ray.exceptions
+        try:
+            return ray.get(done)
+        except errors.OutOfMemoryError as error:
+            return WorkerDied("the worker ran out of memory", _last_line(error), transient=True)
+        except errors.WorkerCrashedError as error:
+            return WorkerDied(_DIED_AGAIN, _MORE_MEMORY, _last_line(error), transient=True)
+        except (errors.NodeDiedError, errors.LocalRayletDiedError) as error:
+            hint = "ray status lists the nodes; run it again when they are up"
+            return WorkerDied("a node of the Ray cluster was lost", hint, _last_line(error), transient=True)
+        except errors.RayError as error:
+            return Failure(f"Ray: {_last_line(error)}", "tracewarehouse must be installed on every node")
+
+
+class SparkEngine(ClusterEngine):
+    """Tasks of Spark, each a job of one row. `address`: a master such as `spark://HOST:PORT` or `yarn`."""
+
+    name = "spark"
+    needs = ("pyspark", "pandas")
+    _session: Any = None
+
+    def _start(self) -> None:
+        if self._session is not None:
+            return
+        from pyspark.sql import SparkSession
+
+        self._session = SparkSession.getActiveSession()
+        if self._session is None:
+            self._session = self._connect(SparkSession)
+        self._group = token_hex(8)
+        self._threads = ThreadPoolExecutor(2 * self.slots)
+
+    def _connect(self, session: Any) -> Any:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+
+        if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+            raise EngineError("the engine spark needs Java", "install Java 17, or set JAVA_HOME")
+        self._folder = new_folder()
+        master = self._address or f"local[{self._jobs or '*'},{_RETRIES + 1}]"
+        settings = {
+            "spark.master": master,
+            "spark.app.name": "tracewarehouse",
+            "spark.task.maxFailures": str(_RETRIES + 1),
+            "spark.ui.enabled": "false",
+            "spark.local.dir": str(self._folder),
+            "spark.sql.warehouse.dir": str(self._folder),
+        }
+        if master.startswith("local"):
+            settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        conf = SparkConf().setAll([*settings.items()])
+        hint = "start one with start-master.sh"
+        with _reached("Spark", master, hint), _workers(PYSPARK_PYTHON=sys.executable):
+            # The JVM logs each lost worker to its stderr.
+            gateway = launch_gateway(conf, {"stderr": subprocess.DEVNULL})
+            found = session(SparkContext(gateway=gateway, conf=conf))
+        self._owned = True
+        return found
+
+    def _cpus(self) -> int:
+        return int(self._session.sparkContext.defaultParallelism)
+
+    def _stop(self) -> None:
+        self._session.stop()
+        self._session = None
+
+    def close(self) -> None:
+        """See `ClusterEngine.close`."""
+        if self._session is not None:
+            self._threads.shutdown()
+        super().close()
+        self._session = None
+
+    def _submit(self, driver: Peer, pickled: bytes) -> Future[Any]:
+        return self._threads.submit(self._collected, pickle.dumps((driver, pickled)))
+
+    def _collected(self, task: bytes) -> object:
+        """Runs a job in a thread of its own; Spark repeats its task."""
+        self._session.sparkContext.setJobGroup(self._group, "tracewarehouse", interruptOnCancel=True)
+        rows = self._session.createDataFrame([(task,)], "bytes binary").coalesce(1)
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # about pandas 3
+            ((result,),) = rows.mapInArrow(run_batches, "bytes binary").collect()
+        return pickle.loads(result)
+
+    def _first_done(self, submitted: Collection[Any]) -> Any:
+        return next(iter(wait(submitted, return_when=FIRST_COMPLETED).done))
+
+    def _cancel(self, submitted: Collection[Any]) -> None:
+        if [each for each in submitted if not each.cancel()]:
+            self._session.sparkContext.cancelJobGroup(self._group)
+
+    def _result(self, done: Any) -> object:
+        try:
+            return done.result()
+        except Exception as error:  # of Py4J, with the text of Spark's
+            text = str(error)
+            if "Python worker exited unexpectedly" in text or "ExecutorLostFailure" in text:
+                return WorkerDied(_DIED_AGAIN, _MORE_MEMORY, text, transient=True)
+            reason = text.partition("\n")[0]
+            return Failure(f"Spark: {reason}", "tracewarehouse must be installed on every node", text)
+
+
+def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
+    """Runs in a worker of Spark: Arrow batches of tasks in, their results out."""
+    for batch in batches:
+        results = [run_task(*pickle.loads(each)) for each in batch.column(0).to_pylist()]
+        yield batch.from_pydict({"bytes": [pickle.dumps(result) for result in results]})
+
+
+@contextmanager
+def _reached(cluster: str, address: str, how_to_start: str) -> Iterator[None]:
+    """Raises EngineError if nothing answers at HOST:PORT, which clusters try for minutes, or none starts.
+
+    Keeps the handlers of signals: that of Ray for SIGTERM exits at once, that of Spark ends every job.
+    """
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        if host and port.isdecimal():
+            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+        yield
+    except SystemExit as error:
+        raise Terminated from error
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0]
+        what = "no cluster runs on this machine" if address == _AUTO else reason
+        hint = hints.fill("{}, or leave out {}", how_to_start, hints.option("engine_address"))
+        raise EngineError(f"{cluster} at {address}: {what}", hint) from error
+    finally:
+        if current_thread() is main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _workers(**environment: str) -> Iterator[None]:
+    """Workers of a cluster that is started here import the modules that this process can import."""
+    before = dict(os.environ)
+    path = os.pathsep.join(path for path in sys.path if path)
+    os.environ.update({**environment, **before, "PYTHONPATH": path})
+    try:
+        yield
+    finally:
+        for name in ("PYTHONPATH", *environment):
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
+
+
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().rpartition("\n")[2] or type(error).__name__
