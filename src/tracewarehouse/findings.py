@@ -117,6 +117,8 @@ def check_runs(
     `notify` receives the name of each rule before it is applied.
     """
     selection = attributed(selection)
+    if selection.has_workers:
+        return selection.in_worker(partial(check_runs, passed=passed, merge=merge))
     ranks = [(run.run, rank) for run in selection.selected() for rank in run.ranks]
     sources = partial(_sources, selection)
 
@@ -181,9 +183,19 @@ def attributed(selection: Selection) -> Selection:
 
     What is missing is computed once, and stored as a new version unless the warehouse cannot be written.
     """
-    selection.pool.will_read((*rules(selection.catalog), selection.catalog.get(ACCOUNT)))
+    selection.will_read((*rules(selection.catalog), selection.catalog.get(ACCOUNT)))
     runs = selection.selected()
-    found = tuple(_attributed(selection, run) if _lacks(selection.catalog, run) else run for run in runs)
+    lacking = [run for run in runs if _lacks(selection.catalog, run)]
+    if selection.has_workers:
+        numbers = selection.each_in_worker(_attributed_version, lacking)
+        versions = (
+            selection.store.get(run.run, number) for run, number in zip(lacking, numbers, strict=True)
+        )
+        after = [replace(run, version=version) for run, version in zip(lacking, versions, strict=True)]
+    else:
+        after = [_attributed(selection, run) for run in lacking]
+    changed = {run.run: run for run in after}
+    found = tuple(changed.get(run.run, run) for run in runs)
     return selection if found == runs else selection.over(found, selection.left_out)
 
 
@@ -221,6 +233,12 @@ def at_least(result: Result, severity: str) -> int:
     """The number of findings of that severity or a higher one."""
     severities = SEVERITIES[SEVERITIES.index(severity) :]
     return sum(row["severity"] in severities for row in result.rows())
+
+
+def _attributed_version(selection: Selection) -> int:
+    """The number of the only run's version with attributed waits; its own if they could not be stored."""
+    (run,) = selection.selected()
+    return _attributed(selection, run).version.number
 
 
 # What makes a rank late (`culprit` of slow_rank) → the rules that find it on the rank itself.

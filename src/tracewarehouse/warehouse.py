@@ -413,7 +413,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.compare.history.baseline import Compared, alike_runs, sides_with_history
 
         selection = self.selection
-        selection.pool.will_read(map(self.catalog.get, READS))
+        selection.will_read(map(self.catalog.get, READS))
         options = by_rank, all_steps, measure, alpha, min_effect
         if base != "@baseline" and noise == "within":
             before, after = selection.select(base), selection.select(head)

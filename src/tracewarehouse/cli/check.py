@@ -15,6 +15,7 @@ from tracewarehouse.cli.session import (
     Session,
     command,
     complete_runs,
+    engine_options,
     rank_option,
     result_options,
     rows_options,
@@ -52,6 +53,7 @@ class FindingsFailed(TwError):
     "tw check fp8-on --rank 0-3 -f md > findings.md",
     "tw check fp8-on --fail-on critical",
     "tw check fp8-on --all -f json",
+    "tw check 'label:night=1128' -w s3://bucket/warehouse --engine spark",
 )
 @click.argument("runs", metavar="[RUN|PATH]...", nargs=-1, shell_complete=complete_runs)
 @click.option("--all", "passed", is_flag=True, help="Include passing checks (severity none).")
@@ -64,6 +66,7 @@ class FindingsFailed(TwError):
 @click.option(
     "--rule", "rules", multiple=True, metavar="RULE", help="Findings of this rule only (repeatable)."
 )
+@engine_options
 @verify_option
 @strict_runs_option
 @rank_option
@@ -100,7 +103,7 @@ def check(
     is_answer = session.format is None and session.output is None and not is_chosen
     session.prefer_text()
     session.runs = resolve(session, runs)
-    warehouse = session.open()
+    warehouse = session.open_on_engine()
     findings: Result = warehouse.check(passed=passed)
     if conditions := [*session.where, *_of_rules(warehouse.catalog, rules)]:
         findings, session.where = findings.where(*conditions), ()

@@ -19,6 +19,7 @@ from tracewarehouse.cli.session import (
     command,
     complete_analyses,
     complete_runs,
+    engine_options,
     examples,
     no_warehouse_options,
     option_name,
@@ -163,6 +164,7 @@ class DiffCommand(AnalysisCommand):
     "tw diff fp8-off fp8-on --format github > comment.md",
     "tw diff fp8-off fp8-on name_summary kernel_summary --top 20",
     "tw diff fp8-off fp8-on temporal_breakdown --by-rank",
+    "tw diff fp8-off fp8-on -w s3://bucket/warehouse --engine ray",
     cls=DiffCommand,
     rare=(
         *("interval", "normalize", "steps", "alpha", "noise", "match_label", "allow_inconclusive", "junit"),
@@ -234,6 +236,7 @@ class DiffCommand(AnalysisCommand):
 @click.option("--all-steps", is_flag=True, help="For analyses: include time outside complete steps.")
 @click.option("--measure", metavar="COLUMN", help="For analyses: column that classifies rows as increased, …")
 @rank_option
+@engine_options
 @verify_option
 @strict_runs_option
 @top_option
@@ -277,7 +280,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     if not names:
         check_options_of_gates(own, gates)
     base_run, head_run = resolve(session, (base_run, head_run), by_name=True)
-    warehouse = session.open()
+    warehouse = session.open_on_engine()
     if gates:
         _check_intact(warehouse, base_run, head_run)
     if names:

@@ -122,6 +122,7 @@ def _record_error(done: RecordReport) -> TwError | None:
     "tw history step_time --fail-on-change --since 7d",
     "tw history 'p99(step_time)' --normalize token",
     "tw history step_time --parts",
+    "tw history step_time -w s3://bucket/warehouse --engine ray",
     rare=("normalize", "since", "limit", "json"),
 )
 @click.argument("metric", metavar="METRIC")
@@ -154,6 +155,7 @@ def _record_error(done: RecordReport) -> TwError | None:
 @click.option(
     "--since", metavar="RUN|AGE", help="First run to count, or age before the newest. [default: last 12]"
 )
+@engine_options
 @verify_option
 @strict_runs_option
 @result_options
@@ -187,7 +189,7 @@ def history(
     """
     if since is not None and fail_on_change is None:
         raise click.UsageError("--since needs --fail-on-change")
-    warehouse = session.open()
+    warehouse = session.open_on_engine()
     found = warehouse.history(metric, runs or None, **settings)
     failing = None if fail_on_change is None else _change_error(found, fail_on_change, since)
     _print_history(session, found, failing)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -177,6 +176,8 @@ class Session(Struct, dict=True):
         """
         from tracewarehouse.warehouse import Warehouse
 
+        if self.engine_address is not None and self.engine_name in ("", "local"):
+            raise click.UsageError("--engine-address needs --engine ray or spark")
         warehouse = Warehouse(self.warehouse, verify=self.verify)
         warehouse.noted = self.left_out
         if not self.runs and self.ranks is None:
@@ -194,18 +195,24 @@ class Session(Struct, dict=True):
 
     @contextmanager
     def engine(self, jobs: int | None = None) -> Iterator[EngineOrName]:
-        """The engine of --engine, `local` without it. Raises EngineError, UsageError."""
+        """The engine of --engine, `local` without it. Raises EngineError."""
         if self.engine_name in ("", "local"):
-            if self.engine_address is not None:
-                raise click.UsageError("--engine-address needs --engine ray or spark")
             yield self.engine_name or "local"
             return
         from tracewarehouse.engines import engine
 
-        # A cluster prints its messages to stdout, where the results of the command go.
-        made = engine(self.engine_name, address=self.engine_address, jobs=jobs)
-        with redirect_stdout(sys.stderr), made as running:
+        with engine(self.engine_name, address=self.engine_address, jobs=jobs) as running:
             yield running
+
+    def open_on_engine(self) -> Warehouse:
+        """The warehouse of `open`, whose analyses run on the engine of --engine until the command ends."""
+        context, warehouse = click.get_current_context(), self.open()
+        if not self.engine_name:  # this process reads the ranks
+            return warehouse
+        from tracewarehouse.engines import opened
+
+        chosen = context.with_resource(self.engine())
+        return warehouse.on(context.with_resource(opened(chosen)))
 
 
 _pass_session = click.make_pass_decorator(Session)

@@ -22,6 +22,7 @@ from tracewarehouse.cli.session import (
     Command,
     Session,
     command,
+    engine_options,
     no_warehouse_options,
     result_options,
     selection_options,
@@ -93,6 +94,7 @@ def _run(command: Sequence[str]) -> int:
     'tw query "SELECT cause, sum(idle_ns) FROM idle_intervals GROUP BY ALL"',
     "tw sql temporal_breakdown | tw query -",
     'tw query --timeout 5m --memory 4GB "FROM events" -o events.parquet',
+    'tw query --engine ray "SELECT name, sum(dur_ns) FROM kernels GROUP BY name"',
 )
 @click.argument("sql", metavar="SQL")
 @click.option(
@@ -103,6 +105,7 @@ def _run(command: Sequence[str]) -> int:
 )
 @click.option("--timeout", type=DURATION, default="30s", help="Time limit; 0s: none.")
 @click.option("--memory", type=SIZE, default="1GB", help="Memory limit; 0: none.")
+@engine_options
 @selection_options
 @strict_runs_option
 @result_options
@@ -121,7 +124,7 @@ def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, m
     # Bytes that are not UTF-8 become surrogates, as in an argument.
     text = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape") if sql == "-" else sql
     limits = Limits(max_rows or None, timeout or None, memory or None)
-    result = session.open().query(text, limits)
+    result = session.open_on_engine().query(text, limits)
     session.out.print_result(result)
 
 

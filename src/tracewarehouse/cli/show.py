@@ -152,11 +152,9 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
     NAME is an analysis; tw show NAME --help lists its parameters.
     """
     given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
-    warehouse = session.open()
+    warehouse = session.open_on_engine()
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
-    with session.engine() as engine:
-        # Without --engine, this process reads the ranks.
-        result = (warehouse.on(engine) if session.engine_name else warehouse).analyze(name, **given)
+    result = warehouse.analyze(name, **given)
     ranks = sum(len(each.ranks) for each in warehouse.selected())
     session.out.print_result(result, of_ranks=ranks, as_text=_as_printed(session, result))
     if ranks and not len(result) and (hint := _why_empty(result, name)):
@@ -237,6 +235,7 @@ def _option(param: Param) -> click.Option:
     "tw report @latest -o report.html",
     "tw report fp8-off fp8-on",
     "tw report --runs label:sweep=batch --metric memory_peak.peak_bytes -o runs.html",
+    "tw report fp8-on -w s3://bucket/warehouse --engine ray --engine-address auto",
 )
 @click.argument("run", metavar="[RUN|PATH]", required=False, shell_complete=complete_runs)
 @click.argument("head_run", metavar="[HEAD|PATH]", required=False, shell_complete=complete_runs)
@@ -256,6 +255,7 @@ def _option(param: Param) -> click.Option:
     help="With --runs: a column for this metric, as in tw history.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@engine_options
 @verify_option
 @strict_runs_option
 @rank_option
@@ -294,7 +294,7 @@ def report(
     run, head_run = [*sides, None, None][:2]
     if session.place and head_run is None and "," in sides[0]:  # traces of several runs
         run, many = None, sides
-    warehouse = session.open()
+    warehouse = session.open_on_engine()
     notify = session.out.notice if sys.stderr.isatty() else None  # logs do not need progress
     if run is None:
         page = warehouse.report_runs(many, metrics=metrics, notify=notify)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.contract import Contract
@@ -130,11 +129,11 @@ def with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """The table as an Arrow stream."""
+    """The table as a compressed Arrow stream."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
@@ -144,20 +143,3 @@ def from_bytes(data: bytes) -> pa.Table:
     import pyarrow as pa
 
     return pa.ipc.open_stream(data).read_all()
-
-
-def write_file(table: pa.Table, path: Path) -> None:
-    """Writes a file that `read_file` reads as an equal table; it appears complete or not at all."""
-    import pyarrow.parquet as pq
-
-    part = path.with_suffix(".part")
-    pq.write_table(table, part, compression="zstd")
-    part.replace(path)
-
-
-def read_file(path: Path) -> pa.Table:
-    """The table in a file of `write_file`."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        return file.read()

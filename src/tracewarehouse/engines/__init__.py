@@ -39,6 +39,7 @@ class LocalEngine:
     """Up to `jobs` worker processes. With one job, tasks run in this process."""
 
     name = "local"
+    on_this_machine = True
 
     def __init__(self, jobs: int) -> None:
         self.slots = jobs

@@ -58,6 +58,10 @@ class Engine(Protocol):
     def slots(self) -> int:
         """How many tasks run at a time."""
 
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether all workers read the files of this machine."""
+
     def __enter__(self) -> Engine:
         """The engine itself."""
 
@@ -83,9 +87,10 @@ class Engine(Protocol):
 def results_in_order(engine: Engine, tasks: Sequence[Task]) -> list[object]:
     """The results of all tasks, in their order. Raises the error of the first task without one.
 
-    That is a TwError, or StoreUnavailable.
+    That is a TwError, or StoreUnavailable. With more than one slot, a worker also runs a single task.
     """
-    results = [result for _, result in sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])]
+    run = engine.run_alone if len(tasks) == 1 and engine.slots > 1 else engine.run
+    results = [result for _, result in sorted(run(tasks, lambda *_: None), key=lambda item: item[0])]
     for result in results:
         if isinstance(result, StoreFailed):
             raise StoreUnavailable(result.message, result.hint, result.transient)

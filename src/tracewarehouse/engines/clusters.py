@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -95,7 +95,7 @@ class ClusterEngine:
             raise MissingExtra(f"the engine {self.name} needs {' and '.join(self.needs)}", hint)
         self._address, self._jobs = address, jobs
         self._folder: Path | None = None
-        self._owned = False
+        self._owned = self._is_local = False
 
     def __enter__(self) -> Self:
         return self
@@ -109,6 +109,12 @@ class ClusterEngine:
         self._start()
         cpus = max(1, self._cpus())
         return min(cpus, self._jobs or cpus)
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether all workers read the files of this machine."""
+        self._start()
+        return self._is_local
 
     def close(self) -> None:
         """Ends the cluster if this engine started it, and deletes its folder."""
@@ -211,7 +217,7 @@ class RayEngine(ClusterEngine):
         # By default, workers of Ray give way to all other processes of the machine.
         with _reached("Ray", address, "start one with ray start --head"), _workers(RAY_worker_niceness="0"):
             ray.init(**settings, log_to_driver=False, logging_level="ERROR")
-        self._owned = True
+        self._owned, self._is_local = True, address == _LOCAL
 
     def _cpus(self) -> int:
         import ray
@@ -271,6 +277,7 @@ class SparkEngine(ClusterEngine):
         self._session = SparkSession.getActiveSession()
         if self._session is None:
             self._session = self._connect(SparkSession)
+        self._is_local = self._session.sparkContext.master.startswith("local")
         self._group = token_hex(8)
         self._threads = ThreadPoolExecutor(2 * self.slots)
 
@@ -362,7 +369,9 @@ def _reached(cluster: str, address: str, how_to_start: str) -> Iterator[None]:
     try:
         if host and port.isdecimal():
             socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
-        yield
+        # Clusters print messages to stdout, where the results of a command go.
+        with redirect_stdout(sys.stderr):
+            yield
     except SystemExit as error:
         raise Terminated from error
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:

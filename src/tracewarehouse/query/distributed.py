@@ -1,12 +1,13 @@
 """Analyses computed in parts, by tasks of an engine, whose rows are combined.
 
-A part is small and returned at once, or a Parquet file in a folder that all workers reach: TW_PARTS, or on
-one machine the user's cache. The files are deleted when the answer is complete; nothing is written to the
+The rows of a task are small and returned at once, or a file in a folder that all workers reach: TW_PARTS, or
+on one machine the user's cache. The files are deleted when the answer is complete; nothing is written to the
 warehouse.
 
-An analysis of single ranks runs per group of ranks, and its parts are concatenated in order. One that
-compares ranks reads views, some of which are of single ranks: those are computed per group of ranks (map),
-and the analysis runs unchanged over their rows (reduce). The contracts decide which views these are.
+Runs that fit in a group are computed whole. Of larger ones, an analysis of single ranks runs per group of
+ranks. One that compares ranks reads views, some of which are of single ranks: those are computed per group of
+ranks (map), and the analysis runs unchanged over their rows, in a task per run (reduce). The contracts decide
+which views these are.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,8 +30,16 @@ from msgspec.structs import replace
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref, computed_contract
 from tracewarehouse.contracts.sql_tokens import names_read, quote_name
-from tracewarehouse.duck.arrow import concatenate, from_bytes, read_file, to_bytes, write_file
-from tracewarehouse.engines import Engine, TaskProgress, cores, is_remote, results_in_order
+from tracewarehouse.duck.arrow import concatenate, from_bytes, to_bytes
+from tracewarehouse.engines import (
+    Engine,
+    EngineOrName,
+    TaskProgress,
+    cores,
+    is_remote,
+    opened,
+    results_in_order,
+)
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.location import is_url
 from tracewarehouse.query.connections import (
@@ -49,88 +61,130 @@ if TYPE_CHECKING:
 
 
 FOLDER: Final = "TW_PARTS"
-# Smaller parts are returned by the task itself.
-_INLINE_BYTES = 8 << 20
+# Fewer are returned by the task itself: all of them pass through the memory of the driver.
+_INLINE_BYTES = 16 << 10
+# An analysis takes less time than to open a run of many ranks.
+_REDUCED_AT_ONCE = 8
 # Files of a process that was killed.
 _OLD_S = 7 * 86_400.0
 
-# Run, number of its version, ranks.
-Ranks = tuple[str, int, tuple[int, ...]]
+# Run, number of its version, ranks, and whether it was selected by its name.
+Ranks = tuple[str, int, tuple[int, ...], bool]
 
 
 class GroupRows(Struct, frozen=True):
-    """The rows of a part: as bytes, or the path of a file."""
+    """The rows of a part: as bytes, or where they are in a file."""
 
     data: bytes = b""
     path: Path | None = None
+    offset: int = 0
+    size: int = 0
 
     @classmethod
-    def of(cls, rows: pa.Table, folder: Path | None) -> GroupRows:
-        """Small rows as bytes, all of them without a folder."""
-        if folder is None or rows.nbytes < _INLINE_BYTES:
-            return cls(to_bytes(rows))
-        path = folder / f"{secrets.token_hex(8)}.parquet"
-        write_file(rows, path)
-        return cls(path=path)
+    def of(cls, parts: Sequence[bytes], folder: Path | None) -> tuple[GroupRows, ...]:
+        """The rows of a task: in one file, unless they are few or there is no folder."""
+        if folder is None or sum(map(len, parts)) < _INLINE_BYTES:
+            return tuple(map(cls, parts))
+        path = folder / secrets.token_hex(8)
+        path.write_bytes(b"".join(parts))
+        begins = accumulate(map(len, parts), initial=0)
+        return tuple(cls(b"", path, at, len(part)) for at, part in zip(begins, parts, strict=False))
 
     def read(self) -> pa.Table:
         """The rows. Raises WarehouseError if this process does not reach the folder of parts."""
         if self.path is None:
             return from_bytes(self.data)
         try:
-            return read_file(self.path)
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                return from_bytes(file.read(self.size))
         except FileNotFoundError:
             hint = f"{FOLDER} must name a folder that the workers and this process share"
             raise WarehouseError(f"{self.path}: a worker wrote it, but it is not here", hint) from None
 
 
+Parts = tuple[GroupRows, ...]
+
+
+def rows_of(parts: Iterable[GroupRows]) -> pa.Table:
+    """The rows of all parts, in order."""
+    return concatenate([part.read() for part in parts])
+
+
+class Wanted(Struct, frozen=True):
+    """An analysis, or a view as such, of some ranks, with bound parameters."""
+
+    contract: Contract
+    bound: Mapping[str, object]
+    selected: tuple[SelectedRun, ...]
+
+    @property
+    def key(self) -> object:
+        """What decides the rows."""
+        params = tuple(sorted((name, repr(value)) for name, value in self.bound.items()))
+        return self.contract.ref, params, tuple((each.selector, each.ranks) for each in self.selected)
+
+
+def numbered(selected: Iterable[SelectedRun]) -> tuple[Ranks, ...]:
+    """Runs and ranks as tasks carry them."""
+    return tuple((each.run, each.version.number, each.ranks, each.named) for each in selected)
+
+
+def selected_of(store: Store, runs: Iterable[Ranks]) -> list[SelectedRun]:
+    """The runs and ranks of a task."""
+    return [SelectedRun(store.get(run, number), ranks, named) for run, number, ranks, named in runs]
+
+
+class _Request(Struct, frozen=True):
+    """What a task computes; `computed` are the rows of the views that other tasks have computed."""
+
+    contract: Contract
+    bound: Mapping[str, object]
+    ranks: tuple[Ranks, ...]
+    computed: tuple[tuple[Contract, Parts], ...] = ()
+
+
 class ComputePart(Struct, frozen=True):
-    """Computes analyses, or views as such, on some ranks; the worker checks and opens the files.
+    """Computes analyses on some ranks; the worker checks and opens the files.
 
     `threads`: of DuckDB, None for one per core.
     """
 
     store: Store
     sql: Path | None
-    analyses: tuple[Contract, ...]
-    bound: Mapping[str, object]
-    ranks: tuple[Ranks, ...]
+    requests: tuple[_Request, ...]
     level: Level
     folder: Path | None
     threads: int | None
 
-    def run(self, progress: TaskProgress) -> tuple[GroupRows, ...]:
-        """The rows of each analysis."""
+    def run(self, progress: TaskProgress) -> Parts:
+        """The rows of each request."""
         catalog = Catalog.load(self.sql)
-        selected = [
-            SelectedRun(self.store.get(run, number), ranks, named=True) for run, number, ranks in self.ranks
-        ]
         pool = ConnectionPool(self.store, catalog, self.threads)
+        pool.will_read(each.contract for each in self.requests)
         found = []
-        for analysis in self.analyses:
-            read = Dependencies.of(catalog, [analysis])
-            intact_runs(self.store, catalog, read.contracts, selected, self.level)
-            rows = pool.execute(selected, analysis, self.bound, read)
-            found.append(GroupRows.of(rows, self.folder))
-            progress(len(found), len(self.analyses))
-        return tuple(found)
+        for request in self.requests:
+            found.append(to_bytes(self._rows(catalog, pool, request)))
+            progress(len(found), len(self.requests))
+        return GroupRows.of(found, self.folder)
+
+    def _rows(self, catalog: Catalog, pool: ConnectionPool, request: _Request) -> pa.Table:
+        contract = request.contract
+        # Rows without a damaged run would be incomplete.
+        selected = [replace(each, named=True) for each in selected_of(self.store, request.ranks)]
+        read = Dependencies.of(catalog, [contract])
+        if request.computed:
+            computed = ((view, rows_of(parts)) for view, parts in request.computed)
+            return pool.execute_over(selected, contract, request.bound, read, computed)
+        intact_runs(self.store, catalog, read.contracts, selected, self.level)
+        return pool.execute(selected, contract, request.bound, read)
 
 
-@contextmanager
-def rows_folder(on_this_machine: bool) -> Iterator[Path | None]:
-    """A new folder for the parts of one answer, deleted afterwards; None if there is none that all reach.
+def parts_folder(on_this_machine: bool) -> Path | None:
+    """A new folder for parts; None if there is none that all workers reach.
 
     Raises WarehouseError if the folder that TW_PARTS names cannot be written.
     """
-    folder = _new_folder(on_this_machine)
-    try:
-        yield folder
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _new_folder(on_this_machine: bool) -> Path | None:
     named = os.environ.get(FOLDER)
     if is_url(named):
         raise WarehouseError(f"{FOLDER} is a URL", "name a folder that all workers reach")
@@ -158,54 +212,136 @@ class Distributed(Struct, frozen=True):
     catalog: Catalog
     engine: Engine
     level: Level
+    folder: Path | None
     part_events: int = BATCH_EVENTS
 
-    def rows(
-        self, contract: Contract, bound: Mapping[str, object], selected: Sequence[SelectedRun]
-    ) -> pa.Table | None:
-        """The rows of an analysis; None if it cannot be spread. Raises TwError if a part fails."""
-        read = Dependencies.of(self.catalog, [contract])
-        by_rank = is_by_rank(contract, read.contracts)
-        views = () if by_rank else mapped_views(self.catalog, contract)
-        if not selected or not (by_rank or views):
-            return None
-        queries = [contract] if by_rank else [view_query(self.catalog, contract, view) for view in views]
-        with rows_folder(on_this_machine=not is_remote(self.engine)) as folder:
-            parts = self._parts(queries, bound, selected, folder)
-            if by_rank:
-                return _read(part[0] for part in parts)
-            computed = ((view, _read(part[at] for part in parts)) for at, view in enumerate(views))
-            pool = ConnectionPool(self.store, self.catalog)
-            return pool.execute_over(selected, contract, bound, read, computed)
-
-    def _parts(
-        self,
-        queries: Sequence[Contract],
-        bound: Mapping[str, object],
-        selected: Sequence[SelectedRun],
-        folder: Path | None,
-    ) -> list[tuple[GroupRows, ...]]:
-        """The rows of the queries for each group of ranks, in order."""
-        remote = is_remote(self.engine)
-        share = -(-event_count(selected) // self.engine.slots)
-        tasks = [
-            ComputePart(
-                self.store,
-                self.catalog.custom_folder,
-                tuple(queries),
-                bound,
-                tuple((each.run, each.version.number, each.ranks) for each in group),
-                self.level,
-                folder,
-                1 if remote else max(1, cores() // self.engine.slots),
-            )
-            for group in event_batches(selected, min(self.part_events, max(1, share)))
+    def parts(self, wanted: Sequence[Wanted]) -> list[Parts]:
+        """The rows of each analysis, in parts. Raises TwError if a task fails."""
+        every = _union(wanted)
+        share = -(-event_count(every) // self.engine.slots)
+        groups = event_batches(every, min(self.part_events, max(1, share)))
+        counts = Counter(each.run for group in groups for each in group)
+        split = {run for run, count in counts.items() if count > 1}
+        found: dict[object, list[GroupRows]] = defaultdict(list)
+        self._run([self._of_group(wanted, group, split) for group in groups], found)
+        self._run([*self._reduced(wanted, split, found)], found)
+        return [
+            tuple(part for run in sorted(counts) for part in found[number, run])
+            for number in range(len(wanted))
         ]
-        return [one for one in results_in_order(self.engine, tasks) if isinstance(one, tuple)]
+
+    def _of_group(
+        self, wanted: Sequence[Wanted], group: Sequence[SelectedRun], split: Collection[str]
+    ) -> dict[object, _Request]:
+        """Where rows belong → what computes them, of the runs and ranks of a group."""
+        requests: dict[object, _Request] = {}
+        for number, each in enumerate(wanted):
+            own = _within(each.selected, group)
+            whole = own if self._is_by_rank(each) else [run for run in own if run.run not in split]
+            if whole:
+                request = _Request(each.contract, each.bound, numbered(whole))
+                requests[number, whole[0].run] = request
+            for run in own if whole is not own else ():
+                for view in mapped_views(self.catalog, each.contract) if run.run in split else ():
+                    query = view_query(self.catalog, each.contract, view)
+                    requests[_view_key(each, query, run.run)] = _Request(query, {}, numbered([run]))
+        return requests
+
+    def _reduced(
+        self, wanted: Sequence[Wanted], split: Collection[str], found: Mapping[object, Sequence[GroupRows]]
+    ) -> Iterator[dict[object, _Request]]:
+        """What remains of the runs that were split: analyses of several ranks, over the rows of views."""
+        for run in sorted(split):
+            requests: dict[object, _Request] = {}
+            for number, each in enumerate(wanted):
+                own = [selected for selected in each.selected if selected.run == run]
+                if not own or self._is_by_rank(each):
+                    continue
+                views = [
+                    (view, tuple(found[_view_key(each, view_query(self.catalog, each.contract, view), run)]))
+                    for view in mapped_views(self.catalog, each.contract)
+                ]
+                requests[number, run] = _Request(each.contract, each.bound, numbered(own), tuple(views))
+            keys = list(requests)
+            for at in range(0, len(keys), _REDUCED_AT_ONCE):
+                yield {key: requests[key] for key in keys[at : at + _REDUCED_AT_ONCE]}
+
+    def _run(
+        self, requests: Sequence[Mapping[object, _Request]], found: dict[object, list[GroupRows]]
+    ) -> None:
+        threads = 1 if is_remote(self.engine) else max(1, cores() // self.engine.slots)
+        common = self.level, self.folder, threads
+        sql = self.catalog.custom_folder
+        tasks = [ComputePart(self.store, sql, tuple(each.values()), *common) for each in requests]
+        for each, parts in zip(requests, results_in_order(self.engine, tasks), strict=True):
+            for key, part in zip(each, parts, strict=True):  # type: ignore[call-overload]
+                found[key].append(part)
+
+    def _is_by_rank(self, wanted: Wanted) -> bool:
+        return is_by_rank(wanted.contract, Dependencies.of(self.catalog, [wanted.contract]).contracts)
 
 
-def _read(parts: Iterable[GroupRows]) -> pa.Table:
-    return concatenate([part.read() for part in parts])
+def _union(wanted: Iterable[Wanted]) -> list[SelectedRun]:
+    """The runs and ranks of all analyses."""
+    ranks: dict[str, set[int]] = defaultdict(set)
+    runs: dict[str, SelectedRun] = {}
+    for each in (run for one in wanted for run in one.selected):
+        runs[each.run] = each
+        ranks[each.run].update(each.ranks)
+    return [replace(each, ranks=tuple(sorted(ranks[run]))) for run, each in runs.items()]
+
+
+def _within(selected: Sequence[SelectedRun], group: Sequence[SelectedRun]) -> list[SelectedRun]:
+    """The ranks of a selection that are in a group, in its order."""
+    of_run = {each.run: frozenset(each.ranks) for each in selected}
+    parts = (
+        replace(each, ranks=tuple(rank for rank in each.ranks if rank in of_run.get(each.run, ())))
+        for each in group
+    )
+    return [part for part in parts if part.ranks]
+
+
+def _view_key(wanted: Wanted, query: Contract, run: str) -> object:
+    """What several analyses share: the columns of a view of the same ranks."""
+    ranks = next(each.ranks for each in wanted.selected if each.run == run)
+    return query.name, query.body, run, ranks
+
+
+class Spread:
+    """Where the analyses of a selection are computed, and the rows that are known.
+
+    `chosen`: the engine; None for this process.
+    """
+
+    def __init__(self, chosen: EngineOrName | None, known: Mapping[object, Parts] | None = None) -> None:
+        self.chosen = chosen
+        # They are computed together when the first of them is needed.
+        self.announced: dict[Ref, Contract] = {}
+        self.known: dict[object, Parts] = {} if known is None else dict(known)
+        self._folder: Path | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[Engine]:
+        """The engine; one that is made by its name ends with the outermost block."""
+        assert self.chosen is not None
+        before = self.chosen
+        with opened(before) as self.chosen:
+            try:
+                yield self.chosen
+            finally:
+                self.chosen = before
+
+    def compute(self, store: Store, catalog: Catalog, level: Level, wanted: Iterable[Wanted]) -> None:
+        """Computes the rows of analyses unless they are known."""
+        missing = {each.key: each for each in wanted if each.selected and each.key not in self.known}
+        if not missing or self.chosen is None:
+            return
+        with self.running() as engine:
+            if self._folder is None and (folder := parts_folder(engine.on_this_machine)):
+                self._folder = folder
+                weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            spread = Distributed(store, catalog, engine, level, self._folder)
+            self.known.update(zip(missing, spread.parts([*missing.values()]), strict=True))
 
 
 def mapped_views(catalog: Catalog, analysis: Contract) -> tuple[Contract, ...]:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
-from typing import TYPE_CHECKING, Self, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_text
-from tracewarehouse.errors import DamagedRunError, QueryError, SchemaVersionError, UnknownName
+from tracewarehouse.errors import DamagedRunError, QueryError, SchemaVersionError, TwError, UnknownName
 from tracewarehouse.result import Result, Skipped
-from tracewarehouse.runs.readable import ReadableRuns, intact_runs, queryable_runs, readable_runs
+from tracewarehouse.runs.readable import (
+    CapableRanks,
+    ReadableRuns,
+    intact_runs,
+    queryable_runs,
+    readable_runs,
+)
 from tracewarehouse.runs.rows import catalog_row, damaged_runs
 from tracewarehouse.runs.selection import (
     Match,
@@ -37,19 +45,53 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracewarehouse.duck.engine import Connection
-    from tracewarehouse.engines import EngineOrName
+    from tracewarehouse.engines import EngineOrName, TaskProgress
     from tracewarehouse.memory_limits import Limits
     from tracewarehouse.query.connections import ConnectionPool
+    from tracewarehouse.query.distributed import Parts, Ranks, Spread, Wanted
     from tracewarehouse.query.relations import Dependencies, Mentioned
 
 T = TypeVar("T")
 
 
+class _Prepared(Struct, frozen=True):
+    """An analysis with bound parameters; of the selected runs those that it reads, with what they lack."""
+
+    contract: Contract
+    bound: Mapping[str, object]
+    dependencies: Dependencies
+    unexpired: CapableRanks
+    readable: ReadableRuns
+    capable: CapableRanks
+
+
+class Call(Struct, frozen=True):
+    """Calls a function with a selection in a worker, where the rows of some analyses are `known`."""
+
+    store: Store
+    sql: Path | None
+    runs: tuple[Ranks, ...] | None
+    left_out: tuple[UnreadableRun, ...]
+    level: Level
+    known: Mapping[object, Parts]
+    function: Callable[[Selection], object]
+
+    def run(self, progress: TaskProgress) -> tuple[object, dict[str, str]]:
+        """What the function returns, and the runs that it left out."""
+        from tracewarehouse.query.distributed import Spread, selected_of
+
+        selection = Selection(self.store, Catalog.load(self.sql), level=self.level)
+        selection.spread = Spread(None, self.known)
+        if self.runs is not None:
+            selection = selection.over(selected_of(self.store, self.runs), self.left_out)
+        return self.function(selection), selection.noted
+
+
 class Selection:
     """Selected runs and ranks of a store, None: all runs, each in its newest version.
 
-    Each file is checked when it is first opened: its CRC-32, at level FULL its SHA-256. `engine` is
-    where analyses run, `left_out` are damaged runs that were not selected by name.
+    Each file is checked when it is first opened: its CRC-32, at level FULL its SHA-256. `spread` says
+    where analyses run if not here, `left_out` are damaged runs that were not selected by name.
     """
 
     def __init__(
@@ -61,7 +103,7 @@ class Selection:
         left_out: Sequence[UnreadableRun] = (),
         pool: ConnectionPool | None = None,
         level: Level | None = None,
-        engine: EngineOrName | None = None,
+        spread: Spread | None = None,
         noted: dict[str, str] | None = None,
     ) -> None:
         self.store, self.catalog = store, catalog
@@ -69,7 +111,7 @@ class Selection:
         self._left_out = tuple(left_out)
         self._pool = pool
         self.level = default_level() if level is None else level
-        self.engine = engine
+        self.spread = spread
         self._steps = ""  # a condition on the table `steps`
         # Run → why, of the runs that answers left out; narrowed selections add to it.
         self.noted: dict[str, str] = {} if noted is None else noted
@@ -136,9 +178,70 @@ class Selection:
 
     def on(self, engine: EngineOrName) -> Self:
         """The same with analyses computed by the workers of an engine."""
+        from tracewarehouse.query.distributed import Spread
+
         other = copy(self)
-        other.engine = engine
+        other.spread = Spread(engine)
         return other
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether an engine computes its analyses."""
+        return self.spread is not None and self.spread.chosen is not None
+
+    def will_read(self, contracts: Iterable[Contract]) -> None:
+        """Announces analyses and views: what they share is computed once, on an engine all together."""
+        contracts = tuple(contracts)
+        self.pool.will_read(contracts)
+        if self.spread is not None:
+            self.spread.announced |= {each.ref: each for each in contracts if each.kind == "analysis"}
+
+    def in_worker(self, function: Callable[[Selection], T]) -> T:
+        """What a function returns for this selection in a worker, which has the announced analyses."""
+        assert self.spread is not None
+        with self.spread.running():
+            self.spread.compute(self.store, self.catalog, self.level, self._announced(self.level))
+            return self._called(function, [self.runs], self.spread.known)[0]
+
+    def each_in_worker(self, function: Callable[[Selection], T], runs: Iterable[SelectedRun]) -> list[T]:
+        """What a function returns for each of these runs, in workers that compute the analyses of one run."""
+        return self._called(function, [(run,) for run in runs], {})
+
+    def _called(
+        self,
+        function: Callable[[Selection], T],
+        groups: Iterable[tuple[SelectedRun, ...] | None],
+        known: Mapping[object, Parts],
+    ) -> list[T]:
+        from tracewarehouse.engines import results_in_order
+        from tracewarehouse.query.distributed import numbered
+
+        assert self.spread is not None
+        sql, numbers = (
+            self.catalog.custom_folder,
+            (None if each is None else numbered(each) for each in groups),
+        )
+        calls = [Call(self.store, sql, each, self.left_out, self.level, known, function) for each in numbers]
+        with self.spread.running() as engine:
+            answers: Any = results_in_order(engine, calls)
+        for _, noted in answers:
+            self.noted.update(noted)
+        return [result for result, _ in answers]
+
+    def _announced(self, level: Level) -> Iterator[Wanted]:
+        """The announced analyses with the runs that each reads; not one that raises an error."""
+        from tracewarehouse.query.distributed import Wanted
+
+        assert self.spread is not None
+        for contract in self.spread.announced.values():
+            with suppress(TwError):
+                lacking = {each.run_id for each in self._without_tables(contract)}
+                runs = [each for each in self.selected() if each.run not in lacking]
+                found = self.over(runs, self.left_out)._prepared(contract, {})
+                readable = replace(found.readable, selected=found.capable.selected)
+                if not self.store.is_remote:
+                    readable = self._intact(found.dependencies.contracts, readable, level)
+                yield Wanted(contract, found.bound, readable.selected)
 
     def of_steps(self, steps: Iterable[int]) -> Self:
         """The same with only these steps, by number, in the table `steps` of `query`."""
@@ -205,10 +308,7 @@ class Selection:
         column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
         SchemaVersionError if no run remains.
         """
-        from tracewarehouse.contracts.contract import bind
         from tracewarehouse.query.connections import copy_batches
-        from tracewarehouse.query.relations import Dependencies
-        from tracewarehouse.runs.readable import readable_runs, with_capabilities, without_expired
         from tracewarehouse.runs.rows import (
             nothing_stored,
             notices,
@@ -218,18 +318,16 @@ class Selection:
         )
 
         contract = self.catalog.get(name, version, kind="analysis")
-        bound = bind(contract.params, params, str(contract.ref))
-        dependencies = Dependencies.of(self.catalog, [contract])
+        prepared = self._prepared(contract, params)
+        bound, dependencies, readable, capable = (
+            prepared.bound, prepared.dependencies, prepared.readable, prepared.capable
+        )  # fmt: skip
         selected = self.selected()
-
-        unexpired = without_expired(contract, dependencies.contracts, selected)
-        readable = readable_runs(self.catalog, dependencies.contracts, unexpired.selected, contract.optional)
-        capable = with_capabilities(contract, readable.selected)
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
             runs = replace(readable, selected=capable.selected)
-            if self.engine is not None:
-                return self._distributed(self.engine, contract, bound, dependencies, runs, level)
+            if self.spread is not None and (found := self._spread(self.spread, prepared, runs, level)):
+                return found
             if batches := copy_batches(
                 self.store, self.catalog, contract, dependencies.contracts, runs.selected
             ):
@@ -251,34 +349,45 @@ class Selection:
             *self._unrecorded(dependencies.contracts, selected),
             *notices(intact.selected, contract),
         )
-        skipped = (*unexpired.skipped, *capable.skipped)
+        skipped = (*prepared.unexpired.skipped, *capable.skipped)
         return Result(table, provenance, contract, skipped, lines, recording_limits(answered), left_out)
 
-    def _distributed(
-        self,
-        chosen: EngineOrName,
-        contract: Contract,
-        bound: Mapping[str, object],
-        dependencies: Dependencies,
-        runs: ReadableRuns,
-        level: Level,
-    ) -> tuple[ReadableRuns, pa.Table]:
-        """The rows of an analysis from the workers of an engine, and notices about it."""
-        from tracewarehouse.engines import advice, opened
+    def _prepared(self, contract: Contract, params: Mapping[str, object]) -> _Prepared:
+        """An analysis with its parameters and the runs and ranks that it can read.
+
+        Raises ParamError, and SchemaVersionError if no run has the columns.
+        """
+        from tracewarehouse.contracts.contract import bind
+        from tracewarehouse.query.relations import Dependencies
+        from tracewarehouse.runs.readable import readable_runs, with_capabilities, without_expired
+
+        bound = bind(contract.params, params, str(contract.ref))
+        dependencies = Dependencies.of(self.catalog, [contract])
+        unexpired = without_expired(contract, dependencies.contracts, self.selected())
+        readable = readable_runs(self.catalog, dependencies.contracts, unexpired.selected, contract.optional)
+        capable = with_capabilities(contract, readable.selected)
+        return _Prepared(contract, bound, dependencies, unexpired, readable, capable)
+
+    def _spread(
+        self, spread: Spread, prepared: _Prepared, runs: ReadableRuns, level: Level
+    ) -> tuple[ReadableRuns, pa.Table] | None:
+        """The rows of an analysis from workers, and notices about it; None if this process computes it."""
+        from tracewarehouse.engines import advice
         from tracewarehouse.query.connections import event_count
-        from tracewarehouse.query.distributed import Distributed
+        from tracewarehouse.query.distributed import Wanted, rows_of
 
         # From a store, the workers download the files and check them.
-        if not self.store.is_remote:
-            runs = self._intact(dependencies.contracts, runs, level)
-        note = advice(chosen, event_count(runs.selected))
-        with opened(chosen) as running:
-            table = Distributed(self.store, self.catalog, running, level).rows(contract, bound, runs.selected)
-        if table is None:
-            runs = self._intact(dependencies.contracts, runs, level)
-            table = self.over(runs.selected)._execute(contract, bound, dependencies)
-            note = f"{contract.name} cannot be computed by groups of ranks: it ran in this process"
-        return replace(runs, notices=(*runs.notices, note) if note else runs.notices), table
+        if spread.chosen is not None and not self.store.is_remote:
+            runs = self._intact(prepared.dependencies.contracts, runs, level)
+        wanted = Wanted(prepared.contract, prepared.bound, runs.selected)
+        is_announced = prepared.contract.ref in spread.announced
+        together = self._announced(level) if is_announced and wanted.key not in spread.known else ()
+        spread.compute(self.store, self.catalog, level, (wanted, *together))
+        parts = spread.known.get(wanted.key) if is_announced else spread.known.pop(wanted.key, None)
+        if parts is None:
+            return None
+        note = None if spread.chosen is None else advice(spread.chosen, event_count(runs.selected))
+        return replace(runs, notices=(*runs.notices, note) if note else runs.notices), rows_of(parts)
 
     def _in_batches(
         self,

@@ -29,11 +29,13 @@ def test_worker_processes_print_the_same(stored: Path, name: str) -> None:
     assert spread.out == whole.out
 
 
-def test_what_cannot_be_spread_runs_whole_and_says_so(stored: Path) -> None:
-    assert tw("derive", "wait_attribution", "first-steps", "-w", stored).code == 0
-    cli = tw("show", "straggler_causes", "-w", stored, "--engine", "local")
-    assert cli.code == 0
-    assert "straggler_causes cannot be computed by groups of ranks: it ran in this process" in cli.err
+@pytest.mark.deep
+@pytest.mark.parametrize("command", [("check",), ("diff", "first-steps", "first-steps")])
+def test_answers_are_the_same_on_an_engine(stored: Path, command: tuple[str, ...]) -> None:
+    whole, spread = tw(*command, "-w", stored), tw(*command, "-w", stored, "--engine", "local")
+    assert spread.code == 0, spread.err
+    assert len(whole.out.splitlines()) > 2
+    assert spread.out == whole.out
 
 
 def test_an_address_needs_a_cluster(stored: Path) -> None:
@@ -49,6 +51,11 @@ def test_an_address_needs_a_cluster(stored: Path) -> None:
         ("record", "--all"),
         ("derive", "critical_path", "first-steps"),
         ("ingest", FIRST_STEPS),
+        ("check",),
+        ("report", "first-steps"),
+        ("diff", "first-steps", "first-steps"),
+        ("history", "step_time"),
+        ("query", "SELECT 1"),
     ],
 )
 def test_a_missing_extra_is_one_line(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import sketch
@@ -17,8 +18,9 @@ from tracewarehouse.engines import LocalEngine
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query import connections, distributed
 from tracewarehouse.query.connections import is_by_rank
-from tracewarehouse.query.distributed import Distributed, mapped_views
+from tracewarehouse.query.distributed import Distributed, Wanted, mapped_views, rows_of
 from tracewarehouse.query.relations import Dependencies
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.readable import with_capabilities
 from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.warehouse import Warehouse
@@ -28,7 +30,7 @@ BY_RANK = {
     each.name for each in CATALOG.analyses() if is_by_rank(each, Dependencies.of(CATALOG, [each]).contracts)
 }
 MAPPED = {each.name for each in CATALOG.analyses() if mapped_views(CATALOG, each)}
-# They read stored tables alone, or compare ranks of tables.
+# They read stored tables alone, or compare ranks of tables: they run by run.
 WHOLE = {"recording", "straggler_causes"}
 # No rank has what they need: snapshots of the allocator, hardware counters.
 NO_DATA = {
@@ -56,7 +58,7 @@ SAMPLED += "".join(
     for at, name in enumerate(("mm", "add", "mul", "relu", "view"), start=1)
 )
 SAMPLE = ("temporal_breakdown", "host_bound", "stragglers", "slow_collectives", "quality")
-OTHERS = sorted((BY_RANK | MAPPED) - set(SAMPLE))
+OTHERS = sorted((BY_RANK | MAPPED | WHOLE) - set(SAMPLE))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 @pytest.fixture(scope="module")
 def spread(simulated: Warehouse) -> Iterator[Distributed]:
     with LocalEngine(1) as engine:
-        yield Distributed(simulated.store, CATALOG, engine, Level.FOOTER, part_events=1)
+        yield Distributed(simulated.store, CATALOG, engine, Level.FOOTER, None, part_events=1)
 
 
 def test_every_analysis_that_can_be_spread_is_known() -> None:
@@ -99,15 +101,19 @@ def test_every_analysis_that_can_be_spread_is_known() -> None:
     assert names - BY_RANK - MAPPED == WHOLE
 
 
+def wanted(warehouse: Warehouse, name: str) -> Wanted:
+    contract = CATALOG.get(name, kind="analysis")
+    return Wanted(contract, {}, with_capabilities(contract, warehouse.selected()).selected)
+
+
 @pytest.mark.parametrize("name", [*SAMPLE, *deep(*OTHERS)])
 def test_merged_equals_whole(spread: Distributed, simulated: Warehouse, name: str) -> None:
-    contract = CATALOG.get(name, kind="analysis")
-    selected = with_capabilities(contract, simulated.selected()).selected
-    merged, whole = spread.rows(contract, {}, selected), simulated.analyze(name)
+    one, whole = wanted(simulated, name), simulated.analyze(name)
     if name in NO_DATA:
-        assert merged is None and not len(whole)
+        assert not one.selected and not len(whole)
     else:
-        assert merged is not None and merged.equals(whole.table)
+        (parts,) = spread.parts([one])
+        assert rows_of(parts).equals(whole.table)
 
 
 def test_the_sample_has_rows(simulated: Warehouse) -> None:
@@ -115,8 +121,42 @@ def test_the_sample_has_rows(simulated: Warehouse) -> None:
     assert all(len(simulated.analyze(name)) for name in (*SAMPLE, *sampled))
 
 
+TOGETHER = ("stragglers", "temporal_breakdown", "straggler_causes", "slow_collectives", "quality")
+
+
+def tables(selection: Selection) -> list[pa.Table]:
+    return [selection.analyze(name).table for name in TOGETHER]
+
+
+def test_a_worker_has_the_rows_of_announced_analyses(simulated: Warehouse) -> None:
+    with LocalEngine(1) as engine:
+        spread = simulated.selection.on(engine)
+        spread.will_read(map(CATALOG.get, TOGETHER))
+        found = spread.in_worker(tables)
+    assert spread.spread is not None and len(spread.spread.known) == len(TOGETHER)
+    whole = tables(simulated.selection)
+    assert [rows.equals(one) for rows, one in zip(found, whole, strict=True)] == [True] * len(whole)
+
+
 @pytest.mark.deep
-def test_large_parts_are_files_that_are_deleted(
+def test_findings_are_those_of_one_process(simulated: Warehouse) -> None:
+    with LocalEngine(1) as engine:
+        whole, spread = simulated.check(), simulated.on(engine).check()
+    assert len(whole) and spread.table.equals(whole.table)
+    assert (spread.notices, spread.skipped) == (whole.notices, whole.skipped)
+
+
+@pytest.mark.deep
+def test_pages_are_those_of_one_process(simulated: Warehouse) -> None:
+    with LocalEngine(2) as engine:
+        spread = simulated.on(engine)
+        assert "".join(spread.report("job").html()) == "".join(simulated.report("job").html())
+        assert "".join(spread.report_runs().html()) == "".join(simulated.report_runs().html())
+        changed = spread.diff("job", "sampled").changes().line
+        assert changed == simulated.diff("job", "sampled").changes().line
+
+
+def test_many_rows_are_files_that_are_deleted(
     simulated: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distributed, "_INLINE_BYTES", 1)
@@ -124,17 +164,10 @@ def test_large_parts_are_files_that_are_deleted(
     old = tmp_path / "parts" / "old"
     old.mkdir(parents=True)
     os.utime(old, (0, 0))
-    written: list[Path] = []
-    read = distributed.read_file
-    monkeypatch.setattr(distributed, "read_file", lambda path: (written.append(path), read(path))[1])
-    with LocalEngine(1) as engine:
-        spread = Distributed(simulated.store, CATALOG, engine, Level.FOOTER, part_events=1)
-        for name in ("temporal_breakdown", "stragglers"):
-            contract = CATALOG.get(name)
-            selected = with_capabilities(contract, simulated.selected()).selected
-            found = spread.rows(contract, {}, selected)
-            assert found is not None and found.equals(simulated.analyze(name).table)
-    assert len(written) >= 4 and not any(path.exists() for path in written)
+    spread = simulated.on(LocalEngine(1))
+    assert spread.analyze("temporal_breakdown").table.equals(simulated.analyze("temporal_breakdown").table)
+    assert len([*(tmp_path / "parts").glob("*/*")]) == 1 and not old.exists()
+    del spread
     assert list((tmp_path / "parts").iterdir()) == []
 
 
@@ -144,14 +177,13 @@ def test_parts_that_are_not_shared_are_an_error(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "file").touch()
     for name in (str(tmp_path / "file"), "s3://bucket/parts"):
         monkeypatch.setenv("TW_PARTS", name)
-        with pytest.raises(WarehouseError, match="TW_PARTS"), distributed.rows_folder(on_this_machine=False):
-            pass
+        with pytest.raises(WarehouseError, match="TW_PARTS"):
+            distributed.parts_folder(on_this_machine=False)
 
 
 def test_without_a_shared_folder_parts_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TW_PARTS", raising=False)
-    with distributed.rows_folder(on_this_machine=False) as folder:
-        assert folder is None
+    assert distributed.parts_folder(on_this_machine=False) is None
 
 
 @pytest.mark.deep

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -423,6 +424,18 @@ def metric_history(
     states_left_out: bool = False,
 ) -> History:
     """A metric over the recorded runs of a selection; see `Warehouse.history`."""
+    if selection.has_workers:
+        call = partial(
+            metric_history,
+            metric=metric,
+            runs=None if runs is None else tuple(runs),
+            where=tuple(where),
+            by=tuple(by),
+            min_effect=min_effect,
+            normalize=normalize,
+            states_left_out=states_left_out,
+        )
+        return selection.in_worker(call)
     statistic, parsed = parse_statistic(metric, selection.catalog)
     selected = recorded_runs(selection, runs, where)
     form = ValueForm(statistic, None if normalize is None else WorkUnit.parse(normalize))

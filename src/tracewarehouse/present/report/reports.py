@@ -99,7 +99,7 @@ _SECTIONS: dict[str, Callable[[ReportData], Section]] = {
 }
 
 
-def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[str], None]) -> Page:
+def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[str], object]) -> Page:
     """The report of a run with its findings; `notify` receives progress messages."""
     with report_data(side) as data:
         notify("computing overview")
@@ -148,7 +148,7 @@ def two_runs(
     times: Sequence[Measured],
     history: History | None,
     runs: Sequence[Selection],
-    notify: Callable[[str], None],
+    notify: Callable[[str], object],
 ) -> Page:
     """The comparison, the step times of both sides, and the history of step times if it is recorded.
 
@@ -439,9 +439,7 @@ _MAX_STEPS = 40
 _STACK_ORDER = [name for name in COLORS if name in CATEGORIES]
 
 
-def many_runs(
-    side: Selection, findings: Result, measured: Sequence[Measured], notify: Callable[[str], None]
-) -> Page:
+def many_runs(side: Selection, findings: Result, measured: Sequence[Measured], notify: Notify) -> Page:
     """The page, with runs in the order of their start; `findings` and `measured` are those of all runs."""
     runs = side.selected()
     notify("computing steps")
@@ -649,13 +647,15 @@ def _times_card(times: Mapping[str, _Time]) -> Card:
     return Card("Time over runs", "In order of the runs' start.", figures)
 
 
-Notify = Callable[[str], None]
+Notify = Callable[[str], object]
 
 
 def one_run_page(run: Selection, notify: Notify) -> Page:
     """The report of the only run of a selection."""
-    run.pool.will_read(map(run.catalog.get, READ))
+    run.will_read(map(run.catalog.get, READ))
     run = attributed(run)
+    if run.has_workers:
+        return run.in_worker(partial(one_run_page, notify=str))  # progress does not leave a worker
     info = run_info(run.store, run.catalog, run.selected()[0], run.level)
     findings = check_runs(run, notify=lambda rule: notify(f"checking {rule}"))
     return one_run(run, info, findings, notify)
@@ -676,6 +676,10 @@ def two_runs_page(selection: Selection, compared: Diff, notify: Notify) -> Page:
 
 def many_runs_page(selection: Selection, metrics: Iterable[str], notify: Notify) -> Page:
     """The report on all selected runs, with a column for each metric. Raises ParamError."""
+    if selection.has_workers:
+        selection.will_read(map(selection.catalog.get, ("step_summary", "step_account", "window_account")))
+        selection = attributed(selection)
+        return selection.in_worker(partial(many_runs_page, metrics=tuple(metrics), notify=str))
     wanted = [parse_metric(text, selection.catalog) for text in metrics]
     findings = check_runs(selection, notify=lambda rule: notify(f"checking {rule}"))
     notify("measuring")
