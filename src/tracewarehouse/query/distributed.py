@@ -12,6 +12,7 @@ which views these are.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -22,7 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,7 +31,16 @@ from msgspec.structs import replace
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref, computed_contract
 from tracewarehouse.contracts.sql_tokens import names_read, quote_name
-from tracewarehouse.duck.arrow import concatenate, from_bytes, to_bytes
+from tracewarehouse.duck.arrow import concatenate, from_bytes, to_bytes, with_plain_text
+from tracewarehouse.duck.engine import (
+    Connection,
+    Error,
+    connect,
+    create_table,
+    limit_memory,
+    query,
+    result_columns,
+)
 from tracewarehouse.engines import (
     Engine,
     EngineOrName,
@@ -42,12 +52,14 @@ from tracewarehouse.engines import (
 )
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.location import is_url
+from tracewarehouse.memory_limits import Limits
 from tracewarehouse.query.connections import (
     BATCH_EVENTS,
     ConnectionPool,
     event_batches,
     event_count,
     is_by_rank,
+    lock_to_files,
 )
 from tracewarehouse.query.relations import Dependencies
 from tracewarehouse.runs.readable import intact_runs
@@ -380,3 +392,173 @@ def view_query(catalog: Catalog, analysis: Contract, view: Contract) -> Contract
         columns=columns,
     )
     return replace(query, scope="rank", body=f"SELECT {listed} FROM {quote_name(view.name)}")
+
+
+# Aggregate → the aggregate of its values in several groups.
+_MERGED = {
+    "count": "CAST(sum({}) AS BIGINT)",
+    "count_star": "CAST(sum({}) AS BIGINT)",
+    "sum": "sum({})",
+    "min": "min({})",
+    "max": "max({})",
+}
+# Of DuckDB's syntax trees: expressions of one row.
+_OF_ROWS = {
+    "BETWEEN",
+    "CASE",
+    "CAST",
+    "COLUMN_REF",
+    "COMPARISON",
+    "CONJUNCTION",
+    "CONSTANT",
+    "FUNCTION",
+    "OPERATOR",
+}
+_SCALAR = """
+SELECT function_name FROM duckdb_functions() GROUP BY ALL HAVING bool_and(function_type = 'scalar')
+"""
+
+
+class SpreadQuery(Struct, frozen=True):
+    """A SELECT of users in two: `partial` over each group of ranks, `final` over the rows of all groups.
+
+    `types` are those of the rows of `partial`, which take the place of the only relation.
+    """
+
+    relation: Contract
+    partial: str
+    final: str
+    types: Mapping[str, str]
+
+    @classmethod
+    def of(cls, sql: str, known: Iterable[Contract]) -> SpreadQuery | None:
+        """None unless it only counts, sums, or takes the minimum or maximum of rows of one relation.
+
+        Sums of floating-point numbers depend on the order, so they are left to one process.
+        """
+        with connect(threads=1) as con, suppress(Error, _NotSpread):
+            tree = _Tree(con, sql, known)
+            final = tree.final([name for name, _ in result_columns(con, sql)])
+            partial = tree.partial()
+            types = dict(result_columns(con, partial))
+            if not {"DOUBLE", "FLOAT"}.intersection(types[name] for name in tree.sums):
+                return cls(tree.relation, partial, final, types)
+        return None
+
+    def merged(self, parts: Sequence[pa.Table], limits: Limits) -> pa.Table:
+        """The rows of the query, from those of all groups."""
+        columns = ", ".join(f"CAST({quote_name(name)} AS {type_})" for name, type_ in self.types.items())
+        names = ", ".join(map(quote_name, self.types))
+        with connect() as con:
+            con.register("tw_rows", concatenate([with_plain_text(part) for part in parts]))
+            con.execute(
+                f"CREATE TABLE {quote_name(self.relation.name)} ({names}) AS SELECT {columns} FROM tw_rows"
+            )
+            con.unregister("tw_rows")
+            limit_memory(con, limits)
+            lock_to_files(con, ())
+            return query(con, self.final, limits)
+
+
+def _expressions(node: Any) -> Iterator[Mapping[str, Any]]:
+    """The expressions in a part of a tree."""
+    if isinstance(node, dict):
+        if "class" in node:
+            yield node
+        node = list(node.values())
+    for each in node if isinstance(node, list) else ():
+        yield from _expressions(each)
+
+
+class _NotSpread(Exception):
+    """A query has something that is not computed by groups."""
+
+
+class _Tree:
+    """The syntax tree of a SELECT, with its aggregates and the columns that it reads outside of them."""
+
+    def __init__(self, con: Connection, sql: str, known: Iterable[Contract]) -> None:
+        statement = json.loads(con.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()[0][0])
+        statements = statement.get("statements", ())
+        node = statements[0]["node"] if len(statements) == 1 else {}
+        table = node.get("from_table", {})
+        names = {each.name: each for each in known}
+        if table.get("type") != "BASE_TABLE" or table["table_name"] not in names or table["sample"]:
+            raise _NotSpread
+        if node["cte_map"]["map"] or node["qualify"] or node["sample"]:
+            raise _NotSpread
+        self._statement, self._node, self._con = statement, node, con
+        self.relation = names[table["table_name"]]
+        create_table(con, self.relation)
+        self._qualifiers = {table["table_name"], table["alias"]}
+        self._known = {each.name.lower(): each.name for each in self.relation.columns}
+        self._scalar = {name for (name,) in con.execute(_SCALAR).fetchall()}
+        self._aliases = {each["alias"].lower() for each in node["select_list"]}
+        self._aggregates: list[Any] = []
+        self._columns: dict[str, None] = {}
+        self.sums: list[str] = []
+
+    def final(self, names: Sequence[str]) -> str:
+        """The statement over the rows of all groups; its columns have these names."""
+        node = self._merged({**self._node, "where_clause": None, "from_table": None})
+        columns = [{**each, "alias": name} for each, name in zip(node["select_list"], names, strict=True)]
+        return self._text({**node, "select_list": columns, "from_table": self._node["from_table"]})
+
+    def partial(self) -> str:
+        """The statement over each group: the columns and the aggregates that `final` reads."""
+        inside = [[each["arguments"], each["filter"]] for each in self._aggregates]
+        for each in _expressions([self._node["where_clause"], inside]):
+            self._check(each, ())
+        if not (self._aggregates or self._node["group_expressions"]):
+            raise _NotSpread
+        columns = [self._expression(quote_name(name)) for name in self._columns]
+        other: dict[str, Any] = {"modifiers": [], "having": None, "group_expressions": [], "group_sets": []}
+        other |= {"aggregate_handling": "FORCE_AGGREGATES", "select_list": columns + self._aggregates}
+        return self._text({**self._node, **other})
+
+    def _merged(self, node: Any) -> Any:
+        """A part of the tree with aggregates of aggregates."""
+        if isinstance(node, list):
+            return [self._merged(each) for each in node]
+        if not isinstance(node, dict):
+            return node
+        name = node.get("function_name")
+        if name in _MERGED and node["class"] == "FUNCTION":
+            if node["distinct"] or node["order_bys"]["orders"] or len(node["arguments"]) > 1:
+                raise _NotSpread
+            column = f"tw_{len(self._aggregates)}"
+            self._aggregates.append({**node, "alias": column})
+            if name == "sum":
+                self.sums.append(column)
+            return {**self._expression(_MERGED[name].format(column)), "alias": node["alias"]}
+        if "class" in node:
+            self._check(node, self._aliases)
+        if node.get("class") == "COLUMN_REF" and (read := self._column(node)):
+            self._columns[read] = None
+        return {key: self._merged(value) for key, value in node.items()}
+
+    def _check(self, node: Mapping[str, Any], aliases: Collection[str]) -> None:
+        """Raises _NotSpread for an expression that is not of one row, or an unknown column."""
+        kind = node["class"]
+        if kind == "COLUMN_REF":
+            is_known = bool(self._column(node)) or node["column_names"][-1].lower() in aliases
+        else:
+            is_known = kind in _OF_ROWS if kind != "FUNCTION" else node["function_name"] in self._scalar
+        if not is_known:
+            raise _NotSpread
+
+    def _column(self, node: Mapping[str, Any]) -> str | None:
+        """The column of the relation that a reference reads."""
+        names = node["column_names"]
+        first = names[1] if len(names) > 1 and names[0] in self._qualifiers else names[0]
+        return self._known.get(first.lower())
+
+    def _expression(self, text: str) -> Any:
+        sql = f"SELECT {text}"
+        ((parsed,),) = self._con.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
+        return json.loads(parsed)["statements"][0]["node"]["select_list"][0]
+
+    def _text(self, node: Mapping[str, Any]) -> str:
+        statement = {**self._statement["statements"][0], "node": node}
+        tree = json.dumps({**self._statement, "statements": [statement]})
+        return str(self._con.execute("SELECT json_deserialize_sql(?::JSON)", [tree]).fetchall()[0][0])

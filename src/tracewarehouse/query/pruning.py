@@ -63,7 +63,7 @@ def constants(sql: str, named: Mentioned, limits: Limits) -> Constants:
     by_run = {name for name, each in relations.items() if any(c.name == _RUN for c in each.columns)}
     conditions = [texts for name, texts in scans if name in by_run]
     runs, ranks = _allowed(conditions, _RUN, _TEXT), None
-    if all(map(_is_by_rank, contracts)):
+    if all(map(is_of_rank, contracts)):
         ranks = _allowed(conditions, _RANK, _NUMBER)
     return Constants(
         None if runs is None else frozenset(text[1:-1].replace("''", "'") for text in runs),
@@ -71,7 +71,7 @@ def constants(sql: str, named: Mentioned, limits: Limits) -> Constants:
     )
 
 
-def _is_by_rank(contract: Contract) -> bool:
+def is_of_rank(contract: Contract) -> bool:
     """Whether the rows of a rank do not depend on which other ranks are selected."""
     few = any(need.startswith("ranks>=") for need in contract.needs)
     # Some rows of `data_quality` compare ranks, and those of `runs` count them.

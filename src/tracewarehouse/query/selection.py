@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from tracewarehouse.engines import EngineOrName, TaskProgress
     from tracewarehouse.memory_limits import Limits
     from tracewarehouse.query.connections import ConnectionPool
-    from tracewarehouse.query.distributed import Parts, Ranks, Spread, Wanted
+    from tracewarehouse.query.distributed import Parts, Ranks, Spread, SpreadQuery, Wanted
     from tracewarehouse.query.relations import Dependencies, Mentioned
 
 T = TypeVar("T")
@@ -517,17 +518,24 @@ class Selection:
         from tracewarehouse.query.connections import check_reads_only
         from tracewarehouse.runs.rows import nothing_stored, notices, provenance_of, recording_limits
 
-        selected = self.selected()
+        selected, read = self.selected(), (*named.contracts, *named.analyses)
+        spread = _spread_query(sql, read) if limits is not None and self.has_workers else None
 
         def attempt(level: Level) -> tuple[ReadableRuns, dict[Contract, tuple[Skipped, ...]], pa.Table]:
-            runs = self.queryable(named.contracts, selected, names_read(sql), level, may_be_absent=True)
+            # From a store, the workers download the files and check them.
+            contracts = () if spread and self.store.is_remote else named.contracts
+            found = queryable_runs(self.catalog, named.contracts, selected, names_read(sql), True)
+            runs = self._intact(contracts, found, level)
             skipped = {each: self._skipped(each, runs.selected) for each in named.analyses}
-            with self._connection(runs.selected, named, skipped, limits, sql) as (con, complete):
-                check_reads_only(con, complete)
-                table = query(con, complete, limits or NO_LIMITS)
+            if spread and limits is not None and runs.selected:
+                table = self._spread_over(spread, runs.selected, read, limits)
+            else:
+                with self._connection(runs.selected, named, skipped, limits, sql) as (con, complete):
+                    check_reads_only(con, complete)
+                    table = query(con, complete, limits or NO_LIMITS)
             if limits is None:
                 return runs, skipped, with_plain_text(table)
-            columns = (column for each in (*named.contracts, *named.analyses) for column in each.columns)
+            columns = (column for each in read for column in each.columns)
             return runs, skipped, with_units(table, {column.name: column.unit for column in columns})
 
         runs, skipped, table = self._without_damage(attempt)
@@ -543,10 +551,34 @@ class Selection:
             *nothing_stored(selected or self.store.runs()),
             *self._unrecorded(() if named.lists else named.contracts, selected),
             *notices(used),
+            *((_NOT_SPREAD,) if limits is not None and self.has_workers and spread is None else ()),
         )
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)
         recorded = recording_limits(used)
         return Result(table, provenance, None, tuple(listed), lines, recorded, left_out)
+
+    def _spread_over(
+        self,
+        query: SpreadQuery,
+        selected: Sequence[SelectedRun],
+        read: Iterable[Contract],
+        limits: Limits,
+    ) -> pa.Table:
+        """The rows of a query that workers compute by group of ranks; by run if it reads across ranks."""
+        from tracewarehouse.query.connections import BATCH_EVENTS, event_batches, event_count
+        from tracewarehouse.query.pruning import is_of_rank
+
+        assert self.spread is not None
+        # An answer without a damaged run would be incomplete.
+        groups = [(replace(each, named=True),) for each in selected]
+        with self.spread.running() as engine:
+            if all(map(is_of_rank, read)):
+                share = -(-event_count(selected) // engine.slots)
+                runs = [run for (run,) in groups]
+                groups = event_batches(runs, min(BATCH_EVENTS, max(1, share)))  # type: ignore[assignment]
+            unlimited = replace(limits, max_rows=None)
+            call = partial(_table_of, sql=query.partial, limits=unlimited)
+            return query.merged(self._called(call, groups, {}), limits)
 
     @contextmanager
     def _connection(
@@ -630,6 +662,19 @@ class Selection:
 
 def _are_recorded(contracts: Iterable[Contract]) -> bool:
     return any(each.is_recorded for each in contracts)
+
+
+_NOT_SPREAD = "the query ran in this process: workers only count, sum, and find min or max of one relation"
+
+
+def _spread_query(sql: str, read: Iterable[Contract]) -> SpreadQuery | None:
+    from tracewarehouse.query.distributed import SpreadQuery
+
+    return SpreadQuery.of(sql, read)
+
+
+def _table_of(selection: Selection, sql: str, limits: Limits) -> pa.Table:
+    return selection.query(sql, limits).table
 
 
 def _with_advice(runs: ReadableRuns) -> ReadableRuns:
