@@ -217,6 +217,8 @@ class RayEngine(ClusterEngine):
         # By default, workers of Ray give way to all other processes of the machine.
         with _reached("Ray", address, "start one with ray start --head"), _workers(RAY_worker_niceness="0"):
             ray.init(**settings, log_to_driver=False, logging_level="ERROR")
+        # Ray prints lost workers to stdout, where the results of a command go.
+        ray._private.worker._worker_logs_enabled = False
         self._owned, self._is_local = True, address == _LOCAL
 
     def _cpus(self) -> int:
@@ -272,6 +274,7 @@ class SparkEngine(ClusterEngine):
     def _start(self) -> None:
         if self._session is not None:
             return
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         from pyspark.sql import SparkSession
 
         self._session = SparkSession.getActiveSession()
@@ -302,8 +305,9 @@ class SparkEngine(ClusterEngine):
         conf = SparkConf().setAll([*settings.items()])
         hint = "start one with start-master.sh"
         with _reached("Spark", master, hint), _workers(PYSPARK_PYTHON=sys.executable):
-            # The JVM logs each lost worker to its stderr.
-            gateway = launch_gateway(conf, {"stderr": subprocess.DEVNULL})
+            # The JVM logs each lost worker. It ends with this process, and serves the next session.
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            gateway = SparkContext._gateway or launch_gateway(conf, quiet)
             found = session(SparkContext(gateway=gateway, conf=conf))
         self._owned = True
         return found
@@ -329,8 +333,7 @@ class SparkEngine(ClusterEngine):
         """Runs a job in a thread of its own; Spark repeats its task."""
         self._session.sparkContext.setJobGroup(self._group, "tracewarehouse", interruptOnCancel=True)
         rows = self._session.createDataFrame([(task,)], "bytes binary").coalesce(1)
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # about pandas 3
-            ((result,),) = rows.mapInArrow(run_batches, "bytes binary").collect()
+        ((result,),) = rows.mapInArrow(run_batches, "bytes binary").collect()
         return pickle.loads(result)
 
     def _first_done(self, submitted: Collection[Any]) -> Any:
