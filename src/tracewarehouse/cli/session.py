@@ -206,13 +206,10 @@ class Session(Struct, dict=True):
 
     def open_on_engine(self) -> Warehouse:
         """The warehouse of `open`, whose analyses run on the engine of --engine until the command ends."""
-        context, warehouse = click.get_current_context(), self.open()
+        warehouse = self.open()
         if not self.engine_name:  # this process reads the ranks
             return warehouse
-        from tracewarehouse.engines import opened
-
-        chosen = context.with_resource(self.engine())
-        return warehouse.on(context.with_resource(opened(chosen)))
+        return warehouse.on(click.get_current_context().with_resource(self.engine()))
 
 
 _pass_session = click.make_pass_decorator(Session)

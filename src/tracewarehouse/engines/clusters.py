@@ -330,7 +330,7 @@ class SparkEngine(ClusterEngine):
         return self._threads.submit(self._collected, pickle.dumps((driver, pickled)))
 
     def _collected(self, task: bytes) -> object:
-        """Runs a job in a thread of its own; Spark repeats its task."""
+        """Runs a job and waits for it, in a thread; Spark repeats its task."""
         self._session.sparkContext.setJobGroup(self._group, "tracewarehouse", interruptOnCancel=True)
         rows = self._session.createDataFrame([(task,)], "bytes binary").coalesce(1)
         ((result,),) = rows.mapInArrow(run_batches, "bytes binary").collect()

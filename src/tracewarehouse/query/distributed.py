@@ -20,7 +20,8 @@ import time
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -46,8 +47,8 @@ from tracewarehouse.engines import (
     EngineOrName,
     TaskProgress,
     cores,
+    engine,
     is_remote,
-    opened,
     results_in_order,
 )
 from tracewarehouse.errors import WarehouseError
@@ -75,8 +76,6 @@ if TYPE_CHECKING:
 FOLDER: Final = "TW_PARTS"
 # Fewer are returned by the task itself: all of them pass through the memory of the driver.
 _INLINE_BYTES = 16 << 10
-# An analysis takes less time than to open a run of many ranks.
-_REDUCED_AT_ONCE = 8
 # Files of a process that was killed.
 _OLD_S = 7 * 86_400.0
 
@@ -217,21 +216,54 @@ def parts_folder(on_this_machine: bool) -> Path | None:
         return None
 
 
-class Distributed(Struct, frozen=True):
-    """Runs analyses on an engine; `part_events` is the size of a group of ranks."""
+class Spread:
+    """The analyses of a selection on an engine, and the rows that are known.
 
-    store: Store
-    catalog: Catalog
-    engine: Engine
-    level: Level
-    folder: Path | None
-    part_events: int = BATCH_EVENTS
+    `chosen`: the engine, None for this process, which then only has what is known; `part_events`: the size of
+    a group of ranks.
+    """
 
-    def parts(self, wanted: Sequence[Wanted]) -> list[Parts]:
-        """The rows of each analysis, in parts. Raises TwError if a task fails."""
-        every = _union(wanted)
-        share = -(-event_count(every) // self.engine.slots)
-        groups = event_batches(every, min(self.part_events, max(1, share)))
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        level: Level,
+        chosen: EngineOrName | None = None,
+        known: Mapping[object, Parts] | None = None,
+        part_events: int = BATCH_EVENTS,
+    ) -> None:
+        self.store, self.catalog, self.level, self.chosen = store, catalog, level, chosen
+        # They are computed together when the first of them is needed.
+        self.announced: dict[Ref, Contract] = {}
+        self.known: dict[object, Parts] = dict(known or {})
+        self._part_events = part_events
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine; one that is made by its name ends with this object."""
+        assert self.chosen is not None
+        if not isinstance(self.chosen, str):
+            return self.chosen
+        made = engine(self.chosen)
+        weakref.finalize(self, made.close)
+        return made
+
+    @cached_property
+    def _folder(self) -> Path | None:
+        """The folder of parts, which is deleted with this object."""
+        folder = parts_folder(self.engine.on_this_machine)
+        if folder is not None:
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
+    def compute(self, wanted: Iterable[Wanted]) -> None:
+        """Computes the rows of analyses unless they are known. Raises TwError if a task fails."""
+        missing = {each.key: each for each in wanted if each.selected and each.key not in self.known}
+        if missing and self.chosen is not None:
+            self.known.update(zip(missing, self._parts([*missing.values()]), strict=True))
+
+    def _parts(self, wanted: Sequence[Wanted]) -> list[Parts]:
+        groups = self.groups(_union(wanted))
         counts = Counter(each.run for group in groups for each in group)
         split = {run for run, count in counts.items() if count > 1}
         found: dict[object, list[GroupRows]] = defaultdict(list)
@@ -241,6 +273,11 @@ class Distributed(Struct, frozen=True):
             tuple(part for run in sorted(counts) for part in found[number, run])
             for number in range(len(wanted))
         ]
+
+    def groups(self, selected: Sequence[SelectedRun]) -> list[tuple[SelectedRun, ...]]:
+        """Consecutive ranks, at most `part_events`, and enough groups for all workers."""
+        share = -(-event_count(selected) // self.engine.slots)
+        return event_batches(selected, min(self._part_events, max(1, share)))
 
     def _of_group(
         self, wanted: Sequence[Wanted], group: Sequence[SelectedRun], split: Collection[str]
@@ -263,26 +300,21 @@ class Distributed(Struct, frozen=True):
         self, wanted: Sequence[Wanted], split: Collection[str], found: Mapping[object, Sequence[GroupRows]]
     ) -> Iterator[dict[object, _Request]]:
         """What remains of the runs that were split: analyses of several ranks, over the rows of views."""
-        for run in sorted(split):
-            requests: dict[object, _Request] = {}
-            for number, each in enumerate(wanted):
-                own = [selected for selected in each.selected if selected.run == run]
-                if not own or self._is_by_rank(each):
-                    continue
-                views = [
-                    (view, tuple(found[_view_key(each, view_query(self.catalog, each.contract, view), run)]))
-                    for view in mapped_views(self.catalog, each.contract)
-                ]
-                requests[number, run] = _Request(each.contract, each.bound, numbered(own), tuple(views))
-            keys = list(requests)
-            for at in range(0, len(keys), _REDUCED_AT_ONCE):
-                yield {key: requests[key] for key in keys[at : at + _REDUCED_AT_ONCE]}
+        for number, each in enumerate(wanted):
+            for run in each.selected if not self._is_by_rank(each) else ():
+                if run.run in split:
+                    views = mapped_views(self.catalog, each.contract)
+                    queries = (view_query(self.catalog, each.contract, view) for view in views)
+                    parts = (tuple(found[_view_key(each, query, run.run)]) for query in queries)
+                    computed = tuple(zip(views, parts, strict=True))
+                    request = _Request(each.contract, each.bound, numbered([run]), computed)
+                    yield {(number, run.run): request}
 
     def _run(
         self, requests: Sequence[Mapping[object, _Request]], found: dict[object, list[GroupRows]]
     ) -> None:
         threads = 1 if is_remote(self.engine) else max(1, cores() // self.engine.slots)
-        common = self.level, self.folder, threads
+        common = self.level, self._folder, threads
         sql = self.catalog.custom_folder
         tasks = [ComputePart(self.store, sql, tuple(each.values()), *common) for each in requests]
         for each, parts in zip(requests, results_in_order(self.engine, tasks), strict=True):
@@ -317,43 +349,6 @@ def _view_key(wanted: Wanted, query: Contract, run: str) -> object:
     """What several analyses share: the columns of a view of the same ranks."""
     ranks = next(each.ranks for each in wanted.selected if each.run == run)
     return query.name, query.body, run, ranks
-
-
-class Spread:
-    """Where the analyses of a selection are computed, and the rows that are known.
-
-    `chosen`: the engine; None for this process.
-    """
-
-    def __init__(self, chosen: EngineOrName | None, known: Mapping[object, Parts] | None = None) -> None:
-        self.chosen = chosen
-        # They are computed together when the first of them is needed.
-        self.announced: dict[Ref, Contract] = {}
-        self.known: dict[object, Parts] = {} if known is None else dict(known)
-        self._folder: Path | None = None
-
-    @contextmanager
-    def running(self) -> Iterator[Engine]:
-        """The engine; one that is made by its name ends with the outermost block."""
-        assert self.chosen is not None
-        before = self.chosen
-        with opened(before) as self.chosen:
-            try:
-                yield self.chosen
-            finally:
-                self.chosen = before
-
-    def compute(self, store: Store, catalog: Catalog, level: Level, wanted: Iterable[Wanted]) -> None:
-        """Computes the rows of analyses unless they are known."""
-        missing = {each.key: each for each in wanted if each.selected and each.key not in self.known}
-        if not missing or self.chosen is None:
-            return
-        with self.running() as engine:
-            if self._folder is None and (folder := parts_folder(engine.on_this_machine)):
-                self._folder = folder
-                weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            spread = Distributed(store, catalog, engine, level, self._folder)
-            self.known.update(zip(missing, spread.parts([*missing.values()]), strict=True))
 
 
 def mapped_views(catalog: Catalog, analysis: Contract) -> tuple[Contract, ...]:
@@ -395,25 +390,10 @@ def view_query(catalog: Catalog, analysis: Contract, view: Contract) -> Contract
 
 
 # Aggregate → the aggregate of its values in several groups.
-_MERGED = {
-    "count": "CAST(sum({}) AS BIGINT)",
-    "count_star": "CAST(sum({}) AS BIGINT)",
-    "sum": "sum({})",
-    "min": "min({})",
-    "max": "max({})",
-}
-# Of DuckDB's syntax trees: expressions of one row.
-_OF_ROWS = {
-    "BETWEEN",
-    "CASE",
-    "CAST",
-    "COLUMN_REF",
-    "COMPARISON",
-    "CONJUNCTION",
-    "CONSTANT",
-    "FUNCTION",
-    "OPERATOR",
-}
+_COUNT: Final = "CAST(sum({}) AS BIGINT)"
+_MERGED = {"count": _COUNT, "count_star": _COUNT, "sum": "sum({})", "min": "min({})", "max": "max({})"}
+# Of DuckDB's syntax trees: expressions of one row, beside columns and functions.
+_OF_ROWS = {"BETWEEN", "CASE", "CAST", "COMPARISON", "CONJUNCTION", "CONSTANT", "OPERATOR"}
 _SCALAR = """
 SELECT function_name FROM duckdb_functions() GROUP BY ALL HAVING bool_and(function_type = 'scalar')
 """

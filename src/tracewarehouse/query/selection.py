@@ -82,7 +82,7 @@ class Call(Struct, frozen=True):
         from tracewarehouse.query.distributed import Spread, selected_of
 
         selection = Selection(self.store, Catalog.load(self.sql), level=self.level)
-        selection.spread = Spread(None, self.known)
+        selection.spread = Spread(self.store, selection.catalog, self.level, known=self.known)
         if self.runs is not None:
             selection = selection.over(selected_of(self.store, self.runs), self.left_out)
         return self.function(selection), selection.noted
@@ -182,7 +182,7 @@ class Selection:
         from tracewarehouse.query.distributed import Spread
 
         other = copy(self)
-        other.spread = Spread(engine)
+        other.spread = Spread(self.store, self.catalog, self.level, engine)
         return other
 
     @property
@@ -200,9 +200,8 @@ class Selection:
     def in_worker(self, function: Callable[[Selection], T]) -> T:
         """What a function returns for this selection in a worker, which has the announced analyses."""
         assert self.spread is not None
-        with self.spread.running():
-            self.spread.compute(self.store, self.catalog, self.level, self._announced(self.level))
-            return self._called(function, [self.runs], self.spread.known)[0]
+        self.spread.compute(self._announced(self.level))
+        return self._called(function, [self.runs], self.spread.known)[0]
 
     def each_in_worker(self, function: Callable[[Selection], T], runs: Iterable[SelectedRun]) -> list[T]:
         """What a function returns for each of these runs, in workers that compute the analyses of one run."""
@@ -218,13 +217,10 @@ class Selection:
         from tracewarehouse.query.distributed import numbered
 
         assert self.spread is not None
-        sql, numbers = (
-            self.catalog.custom_folder,
-            (None if each is None else numbered(each) for each in groups),
-        )
+        sql = self.catalog.custom_folder
+        numbers = [None if each is None else numbered(each) for each in groups]
         calls = [Call(self.store, sql, each, self.left_out, self.level, known, function) for each in numbers]
-        with self.spread.running() as engine:
-            answers: Any = results_in_order(engine, calls)
+        answers: Any = results_in_order(self.spread.engine, calls)
         for _, noted in answers:
             self.noted.update(noted)
         return [result for result, _ in answers]
@@ -383,7 +379,7 @@ class Selection:
         wanted = Wanted(prepared.contract, prepared.bound, runs.selected)
         is_announced = prepared.contract.ref in spread.announced
         together = self._announced(level) if is_announced and wanted.key not in spread.known else ()
-        spread.compute(self.store, self.catalog, level, (wanted, *together))
+        spread.compute((wanted, *together))
         parts = spread.known.get(wanted.key) if is_announced else spread.known.pop(wanted.key, None)
         if parts is None:
             return None
@@ -565,20 +561,15 @@ class Selection:
         limits: Limits,
     ) -> pa.Table:
         """The rows of a query that workers compute by group of ranks; by run if it reads across ranks."""
-        from tracewarehouse.query.connections import BATCH_EVENTS, event_batches, event_count
         from tracewarehouse.query.pruning import is_of_rank
 
         assert self.spread is not None
         # An answer without a damaged run would be incomplete.
-        groups = [(replace(each, named=True),) for each in selected]
-        with self.spread.running() as engine:
-            if all(map(is_of_rank, read)):
-                share = -(-event_count(selected) // engine.slots)
-                runs = [run for (run,) in groups]
-                groups = event_batches(runs, min(BATCH_EVENTS, max(1, share)))  # type: ignore[assignment]
-            unlimited = replace(limits, max_rows=None)
-            call = partial(_table_of, sql=query.partial, limits=unlimited)
-            return query.merged(self._called(call, groups, {}), limits)
+        runs = [replace(each, named=True) for each in selected]
+        by_rank = all(map(is_of_rank, read))
+        groups = self.spread.groups(runs) if by_rank else [(run,) for run in runs]
+        call = partial(_table_of, sql=query.partial, limits=replace(limits, max_rows=None))
+        return query.merged(self._called(call, groups, {}), limits)
 
     @contextmanager
     def _connection(

@@ -24,6 +24,7 @@ from tracewarehouse.warehouse import Warehouse
 pytestmark = [
     pytest.mark.deep,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 QUERIES = (
     "SELECT name, sum(dur_ns) AS ns, count(*) FROM kernels GROUP BY name ORDER BY ns DESC, name",

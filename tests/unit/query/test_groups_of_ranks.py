@@ -18,7 +18,7 @@ from tracewarehouse.engines import LocalEngine
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query import connections, distributed
 from tracewarehouse.query.connections import is_by_rank
-from tracewarehouse.query.distributed import Distributed, Wanted, mapped_views, rows_of
+from tracewarehouse.query.distributed import Spread, Wanted, mapped_views, rows_of
 from tracewarehouse.query.relations import Dependencies
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.readable import with_capabilities
@@ -90,9 +90,9 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 
 
 @pytest.fixture(scope="module")
-def spread(simulated: Warehouse) -> Iterator[Distributed]:
+def spread(simulated: Warehouse) -> Iterator[Spread]:
     with LocalEngine(1) as engine:
-        yield Distributed(simulated.store, CATALOG, engine, Level.FOOTER, None, part_events=1)
+        yield Spread(simulated.store, CATALOG, Level.FOOTER, engine, part_events=1)
 
 
 def test_every_analysis_that_can_be_spread_is_known() -> None:
@@ -107,13 +107,13 @@ def wanted(warehouse: Warehouse, name: str) -> Wanted:
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *deep(*OTHERS)])
-def test_merged_equals_whole(spread: Distributed, simulated: Warehouse, name: str) -> None:
+def test_merged_equals_whole(spread: Spread, simulated: Warehouse, name: str) -> None:
     one, whole = wanted(simulated, name), simulated.analyze(name)
     if name in NO_DATA:
         assert not one.selected and not len(whole)
     else:
-        (parts,) = spread.parts([one])
-        assert rows_of(parts).equals(whole.table)
+        spread.compute([one])
+        assert rows_of(spread.known[one.key]).equals(whole.table)
 
 
 def test_the_sample_has_rows(simulated: Warehouse) -> None:
