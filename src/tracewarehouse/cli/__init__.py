@@ -48,7 +48,8 @@ def _run(command: str, args: Sequence[str]) -> NoReturn:
 
     if command == "ingest":
         memory_limits.reuse_memory()
-    slim_imports.install(numpy=command not in _NUMPY_FREE_COMMANDS)
+    if not any(each.endswith("spark") for each in args):  # pyspark imports pandas
+        slim_imports.install(numpy=command not in _NUMPY_FREE_COMMANDS)
     from tracewarehouse.cli.app import run
 
     _exit(run(args))
