@@ -473,7 +473,7 @@ engine_options = option_group(
     _option(
         "--engine-address",
         metavar="ADDRESS",
-        help="Cluster: HOST:PORT of Ray, master of Spark. [default: a new one here]",
+        help="HOST:PORT of Ray, or master of Spark. [default: a new one here]",
     ),
 )
 
