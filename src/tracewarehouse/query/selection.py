@@ -61,6 +61,7 @@ class _Prepared(Struct, frozen=True):
     contract: Contract
     bound: Mapping[str, object]
     dependencies: Dependencies
+    selected: Sequence[SelectedRun]
     unexpired: CapableRanks
     readable: ReadableRuns
     capable: CapableRanks
@@ -319,7 +320,6 @@ class Selection:
         bound, dependencies, readable, capable = (
             prepared.bound, prepared.dependencies, prepared.readable, prepared.capable
         )  # fmt: skip
-        selected = self.selected()
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
             runs = replace(readable, selected=capable.selected)
@@ -341,9 +341,9 @@ class Selection:
         lines = (
             *about_them,
             *intact.notices,
-            *nothing_stored(selected),
-            *partly_read(selected, capable.selected, contract),
-            *self._unrecorded(dependencies.contracts, selected),
+            *nothing_stored(prepared.selected),
+            *partly_read(prepared.selected, capable.selected, contract),
+            *self._unrecorded(dependencies.contracts, prepared.selected),
             *notices(intact.selected, contract),
         )
         skipped = (*prepared.unexpired.skipped, *capable.skipped)
@@ -360,10 +360,11 @@ class Selection:
 
         bound = bind(contract.params, params, str(contract.ref))
         dependencies = Dependencies.of(self.catalog, [contract])
-        unexpired = without_expired(contract, dependencies.contracts, self.selected())
+        selected = self.selected()
+        unexpired = without_expired(contract, dependencies.contracts, selected)
         readable = readable_runs(self.catalog, dependencies.contracts, unexpired.selected, contract.optional)
         capable = with_capabilities(contract, readable.selected)
-        return _Prepared(contract, bound, dependencies, unexpired, readable, capable)
+        return _Prepared(contract, bound, dependencies, selected, unexpired, readable, capable)
 
     def _spread(
         self, spread: Spread, prepared: _Prepared, runs: ReadableRuns, level: Level

@@ -193,7 +193,7 @@ def test_a_reader_that_closes_early_is_not_an_error(stored: Path) -> None:
     assert running.wait() == 0
 
 
-def test_query_reads_stdin_and_keeps_columns_with_equal_names(stored: Path) -> None:
+def test_query_reads_stdin_and_numbers_columns_with_equal_names(stored: Path) -> None:
     done = subprocess.run(
         [*TW, "query", "-", "-w", stored, "-f", "table"],
         env=environment(),
@@ -201,7 +201,7 @@ def test_query_reads_stdin_and_keeps_columns_with_equal_names(stored: Path) -> N
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stdout) == (0, "n  n\n1  2\n")
+    assert (done.returncode, done.stdout) == (0, "n  n_1\n1    2\n")
 
 
 def test_bytes_on_stdin_that_are_not_utf8_are_an_error_of_the_query(stored: Path) -> None:
