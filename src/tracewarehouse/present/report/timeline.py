@@ -70,11 +70,6 @@ FROM collective_waits WHERE wait_ns > 0
 UNION ALL
 SELECT rank, 'thread', event_id, NULL, wait_ns, dur_ns - wait_ns, NULL FROM collective_waits WHERE wait_ns > 0
 """
-_NO_PARTS = """
-SELECT 0 AS rank, '' AS lane, 0 AS event_id, NULL AS category, 0 AS after_ns, 0 AS part_ns,
-  NULL::INTEGER AS waits_for
-LIMIT 0
-"""
 _MEDIAN_STEP = """
 WITH each AS (SELECT step, avg(period_ns) AS ns FROM step_summary WHERE NOT partial GROUP BY step)
 SELECT step FROM each ORDER BY abs(ns - (SELECT median(ns) FROM each)), step LIMIT 1
@@ -294,6 +289,7 @@ def _slices(
     offsets: Mapping[int, int],
 ) -> tuple[str, str]:
     """The SELECTs of the slices of the steps, and of the GPU time in the rest of the recording."""
+    data.result("collective_waits")
     shift = " ".join(f"WHEN {rank} THEN {offset}" for rank, offset in offsets.items() if offset)
     offset = f"(CASE rank {shift} ELSE 0 END)" if shift else "0"
     listed, with_detail = (", ".join(map(str, each)) for each in (ranks, detailed))
@@ -311,8 +307,7 @@ def _slices(
       start_ns - {offset} + coalesce(part.after_ns, 0) AS start_ns, coalesce(part.part_ns, dur_ns) AS dur_ns,
       event_id, name, op_name, part.waits_for, NULL::BIGINT AS step
     FROM drawn
-    LEFT JOIN ({_WAIT_PARTS if data.has_rows("collective_waits") else _NO_PARTS}) AS part
-      USING (rank, lane, event_id)
+    LEFT JOIN ({_WAIT_PARTS}) AS part USING (rank, lane, event_id)
     WHERE rank IN ({with_detail})
     """
     if not steps:
