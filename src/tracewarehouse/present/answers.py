@@ -23,7 +23,7 @@ from tracewarehouse.hints import cli_text
 from tracewarehouse.present.render.table import Facts, markdown, shortened, table
 from tracewarehouse.present.render.text import count, duration, one_line, plural, ratio, show, size
 from tracewarehouse.result import Field, Result
-from tracewarehouse.runs.recording import SOUND, verdict
+from tracewarehouse.runs.recording import NO_BASIS, SOUND, verdict
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.diff.change import Change
@@ -500,11 +500,13 @@ def stated(result: Result) -> list[str]:
 
 def _run_lines(result: Result) -> Iterator[str]:
     """A line per run: its findings by severity, and the most severe one."""
-    rows = result.rows()
-    for run in result.provenance.runs:
-        own = [row for row in rows if row["run_id"] == _name(run)]
-        worst = f"; first {own[0]['rule']}: {_saving(own[0]).removesuffix(': ')}" if own else ""
-        yield one_line(f"{_name(run)}: {_findings_headline(own)}{worst}")
+    rows, unfit = result.rows(), {row["run_id"] for row in result.recording if row["state"] == NO_BASIS}
+    for run in map(_name, result.provenance.runs):
+        own = [row for row in rows if row["run_id"] == run]
+        found = "0 findings" + (": the recording is not a basis" if run in unfit else "")
+        if own:
+            found = f"{_findings_headline(own)}; first {own[0]['rule']}: {_saving(own[0]).removesuffix(': ')}"
+        yield one_line(f"{run}: {found}")
 
 
 def findings_brief(result: Result, unexplained: Sequence[str], place: str) -> Iterator[str]:
