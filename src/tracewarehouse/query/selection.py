@@ -411,7 +411,7 @@ class Selection:
         return concatenate(parts)
 
     def analyze_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
-        """Like `run`, for checks and reports: runs stored before a table existed are skipped.
+        """Like `analyze`, for checks and reports: runs stored before a table existed are skipped.
 
         Their ranks are in `Result.skipped`.
         """
