@@ -69,7 +69,12 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def text_of(window: Browser, selector: str) -> str:
-    return str(window.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
+    """The visible text; a page that was just opened may not be laid out yet, and has none."""
+    read = "return document.querySelector(arguments[0])?.innerText ?? ''"
+    until = time.monotonic() + 5
+    while not (text := str(window.run(read, selector))) and time.monotonic() < until:
+        time.sleep(0.05)
+    return text
 
 
 def click(window: Browser, selector: str) -> None:
@@ -164,7 +169,8 @@ def test_runs_appear_change_and_go_while_pages_are_open(tmp_path: Path, window: 
         assert old.status == 200 and "2 ×" not in old.text and 'data-run="first@v1"' in old.text
         window.driver.find_element("link text", "open").click()
         assert "2 ×" in text_of(window, "header")
-        assert "first%40v2" in window.driver.current_url and text_of(window, "#changed") == ""
+        changed = window.run("return document.querySelector('#changed').innerText")
+        assert "first%40v2" in window.driver.current_url and changed == ""
 
         warehouse.remove("first")
         until(lambda: "first was removed" in text_of(window, "#changed"))
