@@ -17,6 +17,7 @@ from msgspec import Struct
 from tracewarehouse.ingest.tables.model import (
     CHECKPOINT_OPERATOR,
     ENGINE_OPERATOR,
+    LOADER,
     LONGEST,
     MODULE_FRAME,
     PASSES,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.tables.nesting import NestingInterval
 
 
-_ANNOTATION_PASSES: Final = (("Optimizer.", "optimizer"), ("enumerate(DataLoader)#", "data"))
+_ANNOTATION_PASSES: Final = (("Optimizer.", "optimizer"), (LOADER, "data"))
 
 
 class Annotations(Struct, frozen=True):

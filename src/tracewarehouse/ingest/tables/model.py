@@ -148,6 +148,8 @@ def levels(parent: NDArray[np.int32]) -> NDArray[np.int32]:
 PASSES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
 # Prefix of the Python frames of modules, and text in the frames in which checkpointing runs a forward again.
 MODULE_FRAME: Final = "nn.Module: "
+# How annotations of PyTorch's data loader begin.
+LOADER: Final = "enumerate(DataLoader)#"
 RECOMPUTE_FRAME: Final = ": recompute_fn"
 # Prefix of the operators of the autograd engine, and the one that runs a forward again.
 ENGINE_OPERATOR: Final = "autograd::engine::evaluate_function: "
@@ -551,6 +553,17 @@ def latest_before(groups: NDArray[Any], ends: Numbers) -> tuple[Numbers, Flags]:
     offset = (np.cumsum(starts) - 1) * len(ranked)
     highest = np.maximum.accumulate(rank + offset) - offset
     return ranked[np.append(0, highest[:-1])[: len(ends)]], ~starts
+
+
+def covered_ns(owner: Positions, start: Times, dur: Times, count: int) -> Times:
+    """Time covered by the intervals of each owner."""
+    found = np.zeros(count, np.int64)
+    order = np.lexsort((start, owner))
+    owner, start, end = owner[order], start[order], start[order] + dur[order]
+    latest, has_earlier = latest_before(owner, end)
+    begin = np.where(has_earlier, np.maximum(start, latest), start)
+    np.add.at(found, owner, np.maximum(end - begin, 0))
+    return found
 
 
 def group_numbers(*keys: NDArray[Any]) -> NDArray[np.int64]:

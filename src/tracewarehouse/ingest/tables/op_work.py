@@ -18,12 +18,12 @@ from tracewarehouse.ingest.tables.kernels import KINDS, call_indexes
 from tracewarehouse.ingest.tables.model import (
     PASSES,
     bigint_column,
+    covered_ns,
     distinct_combinations,
     encoded_texts,
     flags,
     id_column,
     indexed_texts,
-    latest_before,
     selected_columns,
     text_codes,
 )
@@ -191,19 +191,8 @@ def _on_gpu(
     is_other = classes.kind[inside] != np.int8(KINDS.index("computation"))
     np.add.at(other, owner[is_other], dur[is_other])
     main = _main_kernels(columns, owner, rows, dur, count)
-    union = _union(owner, start, dur, count)
+    union = covered_ns(owner, start, dur, count)
     return _OnGpu(np.bincount(owner, minlength=count), total, other, union, main)
-
-
-def _union(owner: Positions, start: Times, dur: Times, count: int) -> Times:
-    """Time covered by the activities of each owner."""
-    found = np.zeros(count, np.int64)
-    order = np.lexsort((start, owner))
-    owner, start, end = owner[order], start[order], start[order] + dur[order]
-    latest, has_earlier = latest_before(owner, end)
-    begin = np.where(has_earlier, np.maximum(start, latest), start)
-    np.add.at(found, owner, np.maximum(end - begin, 0))
-    return found
 
 
 def _main_kernels(columns: Columns, owner: Positions, rows: Rows, dur: Times, count: int) -> Rows:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tracewarehouse.ingest.tables.launches import have_id_of_launched
 from tracewarehouse.ingest.tables.model import (
     LaunchState,
+    covered_ns,
     distinct_combinations,
     flags,
     last_before,
@@ -321,10 +322,8 @@ def _work_before(launches: Launches, steps: pa.Table) -> Iterator[Limit]:
         return
     first_ns, period_ns = (complete.column(name).to_numpy() for name in ("period_start_ns", "period_ns"))
     start_ns = np.maximum(before.ts_ns, first_ns.min())
-    order = np.argsort(start_ns)
-    end_ns = np.maximum.accumulate(np.minimum(before.end_ns, (first_ns + period_ns).max())[order])
-    start_ns = np.maximum(start_ns[order], np.concatenate(([0], end_ns[:-1])))
-    affected_ns = int(np.maximum(end_ns - start_ns, 0).sum())
+    dur_ns = np.maximum(np.minimum(before.end_ns, (first_ns + period_ns).max()) - start_ns, 0)
+    affected_ns = int(covered_ns(np.zeros(len(start_ns), np.int32), start_ns, dur_ns, 1)[0])
     if affected_ns > _BEFORE_SHARE * int(period_ns.sum()):
         rows = int(np.count_nonzero(before.end_ns > first_ns.min()))
         yield _reason("work_before", True, rows=rows, affected_ns=affected_ns)

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from tracewarehouse.ingest.tables.kernels import KINDS
 from tracewarehouse.ingest.tables.model import (
+    LOADER,
     LaunchState,
     bigint_column,
     encoded_texts,
@@ -39,7 +40,6 @@ _CAUSES: Final = (
     "host", "dataloader", "sync", "call", "latency", "queued", "graph", "unknown", "outside",
 )  # fmt: skip
 _HOST, _DATA, _SYNC, _CALL, _LATENCY, _QUEUED, _GRAPH, _UNKNOWN, _OUTSIDE = range(len(_CAUSES))
-_LOADER: Final = "enumerate(DataLoader)#"
 _FIRST: Final = np.iinfo(np.int64).min
 _LAST: Final = np.iinfo(np.int64).max
 
@@ -265,7 +265,7 @@ def _late_parts(
     blocks = (latest >= 0) & (np.append(waits.end_ns, 0)[latest] > gaps.start_ns)
     blocked_ns = np.where(blocks, np.append(waits.end_ns - waits.start_ns, 0)[latest], 0)
     sync_end = gaps.start_ns + blocked_ns
-    is_loader = flags(pc.starts_with(columns.words("name"), _LOADER))
+    is_loader = flags(pc.starts_with(columns.words("name"), LOADER))
     rows = np.zeros(0, np.int32)
     if is_loader.any():
         rows = np.flatnonzero(columns.where("name", is_loader) & columns.valid("pre")).astype(np.int32)

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from tracewarehouse.ingest.columns import Ints
 from tracewarehouse.ingest.naming import header_of
 from tracewarehouse.ingest.tables.model import (
+    LOADER,
     StepAnnotations,
     bigint_column,
     categories_with_role,
@@ -155,7 +156,6 @@ _PREFIX: Final = "ProfilerStep#"
 _NUMBER: Final = late_regex("0*([0-9]{1,19})(?![0-9])")
 _PHASES: Final = ("X", "B", "E", "i", "I", "C", "P", "R")
 _INCOMPLETE: Final = ("lost_records", "cut_off", "no_gpu_work", "no_work")
-_LOADER: Final = "enumerate(DataLoader)#"
 _WORK: Final = ("cpu_op", "cuda_runtime", "cuda_driver")
 # What PyTorch's profiler writes when it starts and when it stops to record.
 _WINDOW_STARTS: Final = r"^(Iteration Start: PyTorch Profiler|PyTorch Profiler \(\d+\)$)"
@@ -335,7 +335,7 @@ def _steps_of_rank(
 
 def _only_loads(columns: Columns, rows: slice, start_ns: int, end_ns: int) -> bool:
     """Whether a step loads data, and nothing else begins in it: the profiler stopped before its work."""
-    loader = flags(pc.starts_with(columns.words("name"), _LOADER))
+    loader = flags(pc.starts_with(columns.words("name"), LOADER))
     loads = rows.start + np.flatnonzero(columns.where("name", loader, rows))
     load_start, load_end = (np.sort(each) for each in start_and_end(columns, loads.astype(np.int32)))
     work = rows.start + np.flatnonzero(columns.is_one_of("category", _WORK, rows))
