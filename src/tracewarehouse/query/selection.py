@@ -379,8 +379,8 @@ class Selection:
             runs = self._intact(prepared.dependencies.contracts, runs, level)
         wanted = Wanted(prepared.contract, prepared.bound, runs.selected)
         is_announced = prepared.contract.ref in spread.announced
-        together = self._announced(level) if is_announced and wanted.key not in spread.known else ()
-        spread.compute((wanted, *together))
+        if spread.chosen is not None and wanted.selected and wanted.key not in spread.known:
+            spread.compute((wanted, *(self._announced(level) if is_announced else ())))
         parts = spread.known.get(wanted.key) if is_announced else spread.known.pop(wanted.key, None)
         if parts is None:
             return None
