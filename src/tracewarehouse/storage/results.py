@@ -230,15 +230,17 @@ class Packs(Struct, frozen=True):
         """The packs of an analysis that are intact."""
         import pyarrow.parquet as pq
 
-        found, keys = cls({}, {}), packs(objects, folder)
+        in_packs, every = dict[str, str](), dict[str, str]()
+        keys = packs(objects, folder)
         files.copy(keys)
         for key, path in zip(keys, map(files.path, keys), strict=True):
             with suppress(OSError):
                 if sha256(path)[:16] == key.rpartition("/")[2][:16]:
                     said = json.loads(pq.read_schema(path).metadata[RECORDED.encode()])
-                    if found.said.keys().isdisjoint(said):  # of two calls at once, each packs
-                        found = cls({**found.files, **dict.fromkeys(said, key)}, {**found.said, **said})
-        return found
+                    if every.keys().isdisjoint(said):  # of two calls at once, each packs
+                        in_packs |= dict.fromkeys(said, key)
+                        every |= said
+        return cls(in_packs, every)
 
 
 def write_pack(objects: Objects, staging: Path, folder: str, files: Mapping[str, Path]) -> None:
