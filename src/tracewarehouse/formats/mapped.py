@@ -32,6 +32,7 @@ from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Request, Source
 from tracewarehouse.formats.databases import check_complete, has_tables, open_database
+from tracewarehouse.formats.file_text import sqlite_format
 from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
 from tracewarehouse.formats.source_tables import (
     HAS_TEXT,
@@ -374,9 +375,9 @@ class DatabaseFormat(ABC):
     version: ClassVar[int] = 1
     source: ClassVar[type[DatabaseSource]]
 
-    @abstractmethod
     def has(self, tables: Mapping[str, Collection[str]]) -> bool:
         """Whether a database with these tables and columns has this format."""
+        return sqlite_format(tables) == f"{self.name}_sqlite"
 
     @abstractmethod
     def parts(self, path: Path) -> tuple[Part, ...]:

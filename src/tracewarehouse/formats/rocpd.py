@@ -5,7 +5,7 @@ In rocpd, the name of each table ends in the GUID of a process or node; merged d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -13,7 +13,6 @@ import pyarrow as pa
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part
 from tracewarehouse.formats.databases import Database
-from tracewarehouse.formats.file_text import sqlite_format
 from tracewarehouse.formats.mapped import DatabaseFormat, DatabaseSource, query
 from tracewarehouse.formats.source_tables import rank_reason, short_text
 
@@ -94,10 +93,6 @@ class RocpdFormat(DatabaseFormat):
     name = NAME
     source = RocpdSource
 
-    def has(self, tables: Mapping[str, Collection[str]]) -> bool:
-        """Whether a database with these tables has this format."""
-        return sqlite_format(tables) == "rocpd_sqlite"
-
     def parts(self, path: Path) -> tuple[Part, ...]:
         """The processes by node, first device and number. Raises TraceFormatError if there is none."""
         with Database(path) as database:
@@ -156,10 +151,6 @@ class RpdFormat(DatabaseFormat):
 
     name = RPD
     source = RpdSource
-
-    def has(self, tables: Mapping[str, Collection[str]]) -> bool:
-        """Whether a database with these tables has this format."""
-        return sqlite_format(tables) == "rpd_sqlite"
 
     def parts(self, path: Path) -> tuple[Part, ...]:
         """The processes in the order of their first device. Raises TraceFormatError if there is none."""
