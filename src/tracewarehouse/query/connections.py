@@ -75,7 +75,7 @@ def rank_batches(
     `read` are all dependencies of the analysis.
     """
     # What reads all events, not views of some, holds several copies of them at once.
-    reads_all = all(each.kind == "table" for each in read) and any(each.name == "events" for each in read)
+    reads_all = any(each.name == "events" for each in read)
     limit = min(BATCH_EVENTS, _FEW_EVENTS) if reads_all else BATCH_EVENTS
     built = any(each.is_built for each in read)
     if built or not is_by_rank(contract, read) or event_count(selected) <= limit:
@@ -286,7 +286,10 @@ class ConnectionPool:
         weakref.finalize(self, _close_all, self._idle)
 
     def will_read(self, contracts: Iterable[Contract]) -> None:
-        """Announces analyses and views: up to 2 million events, what they share is computed once."""
+        """Announces analyses and views: up to 2 million events, what they share is computed once.
+
+        It is kept until each announced analysis that reads it has run.
+        """
         self._announced |= {each.ref: each for each in contracts}
         self._shared = shared_views(self.catalog, self._announced.values())
 
@@ -345,7 +348,9 @@ class ConnectionPool:
         relations = Relations(self.store, tuple(selected), dependencies)
         with self._borrowed(relations) as opened:
             try:
-                return self._rows(opened, relations, contract, bound)
+                rows = self._rows(opened, relations, contract, bound)
+                opened.forget_read(self.catalog, self._announced.values(), contract)
+                return rows
             except (Error, ContractError, QueryError) as error:
                 if isinstance(error.__cause__, OutOfMemory):
                     raise
@@ -428,6 +433,8 @@ class _PooledConnection(Struct):
     created: dict[str, Ref] = field(default_factory=dict)
     read_before: set[Ref] = field(default_factory=set)
     shared: frozenset[Ref] = frozenset()
+    has_run: set[Ref] = field(default_factory=set)
+    computed: set[Ref] = field(default_factory=set)  # views whose rows are held
 
     def agrees(self, names: Mapping[Ref, str]) -> bool:
         """Whether no relation created here is another version of one with the same name."""
@@ -469,6 +476,7 @@ class _PooledConnection(Struct):
             f"CREATE TABLE {quote_name(name)} AS {clause}SELECT * FROM (\n{relations.sql(view)}\n)"
         )
         self.created[name] = view.ref
+        self.computed.add(view.ref)
 
     def _create(self, relations: Relations, contract: Contract) -> None:
         create(self.con, relations, contract)
@@ -476,10 +484,26 @@ class _PooledConnection(Struct):
 
     def forget_built(self, catalog: Catalog) -> None:
         """Drops the tables that say what is stored of the ranks; they are created again when needed."""
+        self._forget(lambda ref: catalog.contracts[ref].is_built)
+
+    def forget_read(self, catalog: Catalog, announced: Iterable[Contract], analysis: Contract) -> None:
+        """Drops the shared views that no announced analysis is still to read, after this one has run."""
+        self.has_run.add(analysis.ref)
+        waiting = [each.ref for each in announced if each.ref not in self.has_run]
+        read: set[Ref] = set()
+        while waiting:
+            ref = waiting.pop()
+            if ref not in read:
+                read.add(ref)
+                waiting += () if ref in self.computed else catalog.contracts[ref].requires
+        self._forget(lambda ref: ref in self.computed & self.shared and ref not in read)
+
+    def _forget(self, is_forgotten: Callable[[Ref], bool]) -> None:
         for name, ref in [*self.created.items()]:
-            if catalog.contracts[ref].is_built:
+            if is_forgotten(ref):
                 self.con.execute(f"DROP TABLE {quote_name(name)}")
                 del self.created[name]
+                self.computed.discard(ref)
 
     def close(self) -> None:
         """Closes the connection."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from later_release import newer_sql
 from small_warehouse import START, kernel, kernels, small_catalog, store_run
@@ -434,6 +435,24 @@ def test_a_view_that_announced_analyses_share_is_materialized_by_its_first_reade
     assert answer(pool, select_runs(store), contract) == expected
     (((_, before),), ((_, after),)) = plain._idle, pool._idle
     assert (list(before.created), list(after.created)) == ([], ["gemms"])
+
+
+def test_a_shared_view_is_dropped_when_all_that_were_announced_have_read_it(
+    store: Store, catalog: Catalog
+) -> None:
+    store_run(store, catalog, "a")
+    first = catalog.get("gemm_shapes")
+    second = replace(first, name="second_gemm_shapes")
+    expected = answer(ConnectionPool(store, catalog), select_runs(store), first)
+    both = replace(catalog, contracts={**catalog.contracts, second.ref: second})
+    pool = ConnectionPool(store, both)
+    pool.will_read([first, second])
+    assert answer(pool, select_runs(store), first) == expected
+    ((_, opened),) = pool._idle
+    assert list(opened.created) == ["gemms"]
+    for analysis in (second, first):
+        assert answer(pool, select_runs(store), analysis) == expected
+        assert opened.created == {}, "the tables that are left"
 
 
 def test_views_below_a_shared_one_are_computed_with_it() -> None:

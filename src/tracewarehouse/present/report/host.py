@@ -54,9 +54,12 @@ _PROFILER_TABLES = (
 
 
 def host_section(data: ReportData, place: tuple[int | None, int | None]) -> Section:
-    """The section; its flame view is of the rank and step of the worst finding."""
+    """The section; its flame view and PyTorch's table are of the rank and step of the worst finding."""
+    rank, step = place
+    rank = data.selected.ranks[0] if rank is None else rank
+    data.result_as("key_averages", "key_averages", [rank])
     cards = [*_idle_cards(data), *_thread_cards(data), *_annotations_card(data), *_calls_card(data)]
-    view = flame_view(data, *place)
+    view = flame_view(data, rank, step)
     flames = () if view is None else (view,)
     summary = _summary(data)
     operators = (_OPERATORS,) if breakdown(data) is None else ()
