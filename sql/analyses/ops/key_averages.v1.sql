@@ -269,9 +269,15 @@ WITH RECURSIVE
     GROUP BY run_id, rank, ts_ns
     WINDOW so_far AS (PARTITION BY run_id, rank ORDER BY ts_ns RANGE UNBOUNDED PRECEDING)
   ),
+  has_memory AS (
+    SELECT DISTINCT run_id, rank
+    FROM memory_events
+  ),
   host_event AS (
+    -- Only of ranks with memory events: the others have nothing to look up.
     SELECT run_id, rank, event_id, ts_ns, end_ns
     FROM listed
+    SEMI JOIN has_memory USING (run_id, rank)
     WHERE NOT on_gpu
   ),
   used AS MATERIALIZED (
@@ -302,10 +308,10 @@ WITH RECURSIVE
       placed.end_ns - placed.ts_ns AS cpu_ns,
       coalesce(launched.device_ns, 0) AS device_ns,
       sum(coalesce(launched.device_ns, 0)) OVER (ORDER BY placed.place ROWS UNBOUNDED PRECEDING)::BIGINT AS so_far_ns,
-      used.cpu_bytes,
-      used.device_bytes
+      coalesce(used.cpu_bytes, 0) AS cpu_bytes,
+      coalesce(used.device_bytes, 0) AS device_bytes
     FROM placed
-    JOIN used USING (run_id, rank, event_id)
+    LEFT JOIN used USING (run_id, rank, event_id)
     LEFT JOIN launched
       ON launched.run_id = placed.run_id AND launched.rank = placed.rank AND launched.op_id = placed.event_id
   ),
@@ -410,10 +416,6 @@ WITH RECURSIVE
   has_device AS (
     SELECT DISTINCT run_id, rank
     FROM kernels
-  ),
-  has_memory AS (
-    SELECT DISTINCT run_id, rank
-    FROM memory_events
   )
 SELECT
   valued.run_id,

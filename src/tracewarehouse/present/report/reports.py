@@ -652,7 +652,10 @@ Notify = Callable[[str], object]
 
 def one_run_page(run: Selection, notify: Notify) -> Page:
     """The report of the only run of a selection."""
-    run.will_read(map(run.catalog.get, READ))
+    # The stacks are of one rank: they share views with the others only if there is no other one.
+    (selected,) = run.selected()
+    stacks = ("host_stacks",) if len(selected.ranks) == 1 else ()
+    run.will_read(map(run.catalog.get, (*READ, *stacks)))
     run = attributed(run)
     if run.has_workers:
         return run.in_worker(partial(one_run_page, notify=str))  # progress does not leave a worker
