@@ -182,14 +182,24 @@ _LEAST_OTHERS = 0.1  # share of a late rank's own change, from which that of the
 _OFFSET = 2
 _ALL = 0.995
 _UNMATCHED = "exposed_unassigned"
+# Share of the window by which the windows of two recordings differ that a fixed time of recording ends.
+_SAME_LENGTH = 0.001
+_FIXED_LENGTH = (
+    "note: both windows have the same length, as if recording stopped after a fixed time: the rows show what"
+    " ran in it, not whether it is faster; mark steps to compare speed"
+)
 
 
 def causes(parts: Breakdown, is_unchanged: bool, blocking: str | None = None) -> Iterator[str]:
     """The late rank, or the largest row, the larger of both first; and collectives that are not matched.
 
     If the step as a whole `is_unchanged`, only what changed significantly is worth a line. `blocking` is a
-    blocking call that only head makes.
+    blocking call that only head makes. In recordings of a fixed length, no row is a cause.
     """
+    if parts.per == "window" and abs(parts.delta) < _SAME_LENGTH * parts.base_mean:
+        if any(row.delta for row in parts.level("kernels").rows):
+            yield _FIXED_LENGTH
+        return
     late = late_ranks(parts, blocking)
     lines = [] if late is None or is_unchanged and not _is_certain(late) else [_late_text(late, parts)]
     if late is None or late.part < _MOST * abs(parts.delta) or not any(lines):

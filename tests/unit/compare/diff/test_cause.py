@@ -49,6 +49,16 @@ def test_a_part_is_not_called_a_part_of_a_far_smaller_total(deltas: dict[str, in
     assert line.replace(".000", "") == f"{named}, not tested"
 
 
+def test_windows_of_one_length_say_nothing_of_speed() -> None:
+    found = parts(idle_host=900, idle_sync=-899)
+    found.per, found.base_mean = "window", Fraction(10_000_000)
+    (line,) = causes(found, is_unchanged=False)
+    assert line.startswith("note: both windows have the same length") and "not whether it is faster" in line
+    found.base_mean = Fraction(900_000)
+    (line,) = causes(found, is_unchanged=False)
+    assert line.startswith("parts cancel out")
+
+
 BEFORE = 1000  # the own time of a rank in base, in µs
 
 
