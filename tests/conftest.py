@@ -37,6 +37,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ["TW_AUTO_LABELS"] = "0"
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: while tests wait for servers, browsers and other processes, others run."""
+    return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
 def real_traces() -> Path | None:
     """The folder of real traces; None if it does not exist, and tests that need it are skipped."""
     folder = Path(os.environ.get("TW_TRACES", ROOT.parent / "shared" / "traces"))
