@@ -28,7 +28,7 @@ SLOW_RANKS = {
     "more-work:rank=2,what=tokens": "more work",
     "more-work:rank=2,what=calls": "more work",
     "slow-kernel:rank=2,kernel=gemm,percent=80": "one kernel",
-    "slow-kernel:rank=2,kernel=layer_norm,percent=300": "one kernel",
+    "slow-kernel:rank=2,kernel=layer_norm,percent=1000": "one kernel",
 }
 LAYOUTS: tuple[dict[str, object], ...] = (
     {"ranks": 4, "tensor": 2},

@@ -17,11 +17,11 @@
 --
 -- [columns]
 -- subject   = { doc = "Always: collectives." }
--- share     = { doc = "Longest total wait of another rank for this one, as a share of analyzed_ns of that rank. If wait_attribution is derived, a wait counts for the rank that caused it, else for the one that arrived last." }
+-- share     = { doc = "saving_ns as a share of analyzed_ns. If wait_attribution is derived, a wait counts for the rank that caused it, else for the one that arrived last." }
 -- count     = { doc = "Collectives at which another rank waited for this one." }
 -- culprit   = { doc = "What this rank does longer than the ranks that wait for it, for most of the waits: computation, copies, data (loading of input) or host (anything else); null if wait_attribution is not derived. `tw check` names its culprit instead, if this rank has a separate finding of it." }
 -- analyzed_ns = { doc = "Analyzed time of the rank that waited longest for this one; its own if none waited." }
--- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the wait of the rank that waited longest for this one." }
+-- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: by how much longer than this one a rank that waits for it communicates while nothing else runs, without sends and receives; at most its waits, and on the host all of them." }
 -- event_id  = { doc = "This rank's collective at which the others waited longest in total: on GPUs while nothing else ran, if they did." }
 -- from_ns   = { doc = "When the first of them began to wait there, by the clock of this rank: its longest wait before to_ns." }
 -- to_ns     = { doc = "When the last rank arrived there: the waits end." }
@@ -131,6 +131,17 @@ WITH
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
   ),
+  communicated AS (
+    -- Communication but sends and receives, while nothing else runs.
+    SELECT
+      segment.run_id,
+      segment.rank,
+      coalesce(sum(segment.segment_ns) FILTER (arrival.event_id IS NOT NULL AND arrival.direction IS NULL), 0)::BIGINT AS exposed_ns
+    FROM analyzed_segments AS segment
+    LEFT JOIN collective_arrivals AS arrival
+      ON arrival.run_id = segment.run_id AND arrival.rank = segment.rank AND arrival.event_id = segment.kernel_id
+    GROUP BY segment.run_id, segment.rank
+  ),
   pair AS (
     SELECT
       run_id,
@@ -145,14 +156,17 @@ WITH
   ),
   caused AS (
     SELECT
-      run_id,
-      straggler_rank AS rank,
-      sum(waited_ns)::BIGINT AS caused_ns,
-      max(waited_ns) AS saving_ns,
-      arg_max(steps, (waited_ns, -waiter)) AS steps,
-      arg_max(analyzed_ns, (waited_ns, -waiter)) AS analyzed_ns
+      pair.run_id,
+      pair.straggler_rank AS rank,
+      sum(pair.waited_ns)::BIGINT AS caused_ns,
+      -- All ranks take equally long: the late one works longer by what it communicates less.
+      max(least(pair.waited_ns, coalesce(greatest(waiting.exposed_ns - late.exposed_ns, 0), pair.waited_ns))) AS saving_ns,
+      arg_max(pair.steps, (pair.waited_ns, -pair.waiter)) AS steps,
+      arg_max(pair.analyzed_ns, (pair.waited_ns, -pair.waiter)) AS analyzed_ns
     FROM pair
-    GROUP BY run_id, straggler_rank
+    LEFT JOIN communicated AS waiting ON waiting.run_id = pair.run_id AND waiting.rank = pair.waiter
+    LEFT JOIN communicated AS late ON late.run_id = pair.run_id AND late.rank = pair.straggler_rank
+    GROUP BY pair.run_id, pair.straggler_rank
   ),
   instance AS (
     SELECT
@@ -222,10 +236,10 @@ WITH
       why.kernel_name,
       why.percent,
       -- It is the cause if it covers at least half of the wait.
-      2 * compared.more_ns * greatest(caused.steps, 1) >= caused.saving_ns AS computes_longer,
+      compared.more_ns > 0 AND 2 * compared.more_ns * greatest(caused.steps, 1) >= caused.saving_ns AS computes_longer,
       coalesce(CASE WHEN run.has_attribution THEN cause.cause = 'computation' END, computes_longer, FALSE) AS computes,
       run.has_attribution AND coalesce(chance.enough_steps, FALSE) AS has_test,
-      NOT run.has_attribution AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
+      NOT run.has_attribution AND groups.are_nested AND caused.saving_ns = max(caused.saving_ns) OVER of_run AS is_unclear,
       NOT run.has_attribution AND groups.are_nested AS is_nested
     FROM own
     JOIN run USING (run_id)
@@ -248,10 +262,10 @@ SELECT
   steps,
   analyzed_ns,
   saving_ns,
-  'the longest wait of any rank; after a fix the next slowest rank sets the pace' AS saving_limit,
+  'how much longer this rank works than one that waits for it; after a fix the next slowest rank sets the pace' AS saving_limit,
   CASE WHEN is_unclear THEN 2 ELSE 0 END AS doubt,
   CASE
-    WHEN is_unclear THEN 'Other ranks wait up to {lost} for this rank at collectives, but it belongs to several process groups and may be late only because it waited itself.'
+    WHEN is_unclear THEN 'Other ranks wait up to {lost} for this rank at collectives with nothing else to run, but it belongs to several process groups and may be late only because it waited itself.'
     ELSE
       'Rank ' || rank || ' is late: '
       || CASE
@@ -273,7 +287,7 @@ SELECT
         WHEN cause = 'host' THEN 'its host code takes longer than that of the ranks that wait; '
         ELSE ''
       END
-      || 'other ranks wait up to {lost} for this rank at collectives.'
+      || 'other ranks wait up to {lost} for it at collectives with nothing else to run.'
   END AS observation,
   CASE
     WHEN is_unclear THEN 'Find out who caused the waits: tw derive wait_attribution, then tw show straggler_causes.'
