@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from tracewarehouse.contracts.contract import ARGS, PRINTED, TEMPLATE
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import StoreUnavailable, TwError
 from tracewarehouse.exact_text import Field as Field
 from tracewarehouse.exact_text import csv_text, json_text, spreadsheet_text
 from tracewarehouse.hints import cli_text
@@ -286,6 +286,21 @@ class Result(Struct, frozen=True):
             {**(self.table.schema.metadata or {}), METADATA_KEY: text.encode()}
         )
 
+    def parquet(self) -> bytes:
+        """Returns the rows as a Parquet file, with contract and provenance in its metadata.
+
+        Example:
+            >>> result.parquet()[:4]
+            b'PAR1'
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        file = pa.BufferOutputStream()
+        metadata = self.parquet_schema().metadata
+        parquet.write_table(self.table.replace_schema_metadata(metadata), file, compression="zstd")
+        return file.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
     def csv(self, *, spreadsheet: bool = False) -> Iterator[str]:
         """Returns the rows as CSV with a header, in chunks of complete lines. Values are exact.
 
@@ -367,8 +382,8 @@ class Result(Struct, frozen=True):
             'kernels.parquet'
         """
         path = Path(path)
-        writers = {
-            ".parquet": self._write_parquet,
+        writers: dict[str, Callable[[Path], object]] = {
+            ".parquet": lambda to: to.write_bytes(self.parquet()),
             ".csv": _text_writer(self.csv),
             ".json": _text_writer(self.json),
             ".jsonl": _text_writer(self.jsonl),
@@ -413,12 +428,6 @@ class Result(Struct, frozen=True):
             "notices": list(self.notices),
         }
 
-    def _write_parquet(self, path: Path) -> None:
-        import pyarrow.parquet as parquet
-
-        metadata = self.parquet_schema().metadata
-        parquet.write_table(self.table.replace_schema_metadata(metadata), str(path), compression="zstd")
-
     def _objects(self) -> Iterator[list[str]]:
         fields = self.columns()
         keys = [json_text(each.name) + ": " for each in fields]
@@ -437,12 +446,12 @@ class Result(Struct, frozen=True):
 def enveloped(
     command: str,
     rows: str | Sequence[Mapping[str, object]] = "[]",
-    error: TwError | Mapping[str, object] | None = None,
+    error: TwError | StoreUnavailable | Mapping[str, object] | None = None,
     left_out: Mapping[str, str] | None = None,
     **parts: object,
 ) -> str:
     """The JSON object of a command, in which every key is always present; `rows` may be JSON already."""
-    if isinstance(error, TwError):
+    if isinstance(error, TwError | StoreUnavailable):
         hint = error.hint and cli_text(error.hint)
         error = {"class": type(error).__name__, "message": cli_text(error.message), "hint": hint}
     first = {"tw": 1, "command": command, "ok": error is None}

@@ -27,7 +27,6 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.render.table import Facts, facts_of, markdown, table, values
 from tracewarehouse.present.render.text import for_terminal, one_line
-from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
@@ -283,13 +282,11 @@ class Output(Struct, frozen=True, dict=True):
             raise OutputError(
                 "cannot print Parquet to a terminal", "add --output FILE.parquet, or redirect stdout"
             )
-        with temporary_folder() as folder:
-            data = result.write(folder / "rows.parquet").read_bytes()
         if self.output is None:
-            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.write(result.parquet())
         else:
             with _replacing(self.output) as unfinished:
-                unfinished.write_bytes(data)
+                unfinished.write_bytes(result.parquet())
 
     def _write(self, chunks: Iterable[str]) -> None:
         """Writes text that may come from traces; on a terminal, control characters are escaped."""
