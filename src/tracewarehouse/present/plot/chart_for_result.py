@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby, islice
+from math import isfinite
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from tracewarehouse.contracts.contract import Column
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.exact_text import Field, one_line
-from tracewarehouse.present.plot.charts import Bin, histogram_bins, is_wide
+from tracewarehouse.present.plot.charts import (
+    Bar,
+    RangeBar,
+    Segment,
+    bar_chart,
+    histogram,
+    histogram_bins,
+    is_wide,
+    line_chart,
+    range_bars,
+    stacked_bars,
+)
+from tracewarehouse.present.plot.svg import Chart
 from tracewarehouse.present.plot.theme import COLORS, PAGE_COLORS, Scale, color_key, format_short
 
 if TYPE_CHECKING:
@@ -22,10 +38,12 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Spec = dict[str, Any]
 WIDTH, HEIGHT = 520, 190  # pixels
+_LINE_COLORS = tuple({pair: name for name, pair in COLORS.items()}.values())  # categories that look apart
 _MAX_BARS, _MAX_STACKS, _MAX_LINES = 20, 40, 12  # in one chart
 _BREAKDOWN = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "other_ns", "idle_ns")
 _NUMBER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 _LEVEL_MEASURES = ("queue_length", "allocated_bytes", "net_bytes", "total_bytes", "bandwidth_bytes_per_ns")
+_MOMENTS = ("ts_ns", "position")
 _LOCATION = ("run_id", "rank", "device", "step", "occurrence", "stream")
 
 
@@ -104,39 +122,49 @@ def chart_spec(shape: Shape, rows: Sequence[Row], measure: str | None = None) ->
     A breakdown is stacked by rank, values over time are lines, rows per event are a distribution, and
     everything else is bars, largest first.
     """
+    kind, selected = _chosen(shape, rows, measure)
+    if selected is None:
+        return _titled(_stacked(_divided(shape, rows), "part"), shape, "by category")
+    if kind == "shares":
+        text = _text_key(shape) or ""
+        spec = _stacked([{**row, "value": row[selected.name]} for row in rows], text)
+    else:
+        draw = {"time": _over_time, "steps": _over_steps, "distribution": _histogram, "bars": _bars}[kind]
+        spec = draw(shape, rows, selected)
+    goal = f", {selected.better} is better" if selected.better else ""
+    return _titled(spec, shape, f"{selected.name}{goal}")
+
+
+def _chosen(shape: Shape, rows: Sequence[Row], measure: str | None) -> tuple[str, Column | None]:
+    """The kind of the chart and the column that it draws; a breakdown draws its parts."""
     if not rows:
         raise TwError("there are no rows to plot", "see `.skipped` and `.notices` for the reason")
-    parts = [column.name for column in shape.columns if column.name in _BREAKDOWN]
-    if len(parts) > 2 and measure is None:
-        long_rows = [{**row, "part": part, "value": row[part]} for row in rows for part in parts]
-        return _titled(_stacked(long_rows, "part"), shape, "by category")
-    is_over_time = "ts_ns" in shape.names and shape.last_key in ("ts_ns", "position")
-    selected = (_level_measure(shape, rows) if is_over_time and measure is None else None) or _measure(
-        shape, measure
-    )
-    goal = f", {selected.better} is better" if selected.better else ""
-    spec = _over_time(shape, rows, selected) if is_over_time else _by_grain(shape, rows, selected)
-    return _titled(spec, shape, f"{selected.name}{goal}")
+    if len(_parts(shape)) > 2 and measure is None:
+        return "parts", None
+    has_time = "ts_ns" in shape.names and any(row["ts_ns"] is not None for row in rows)
+    level = _level_measure(shape, rows) if has_time else None
+    selected = (level if measure is None else None) or _measure(shape, measure)
+    if not any(row[selected.name] is not None and isfinite(row[selected.name]) for row in rows):
+        raise TwError(f"{selected.name} is null in every row", "choose another measure: plot('NAME')")
+    if has_time and (level or shape.last_key in _MOMENTS):
+        return "time", selected
+    text = _text_key(shape)
+    if text and "share" in shape.names and selected.unit == "ns":
+        return "shares", selected
+    if shape.last_key == "step" and any(row["step"] is not None for row in rows):
+        return "steps", selected
+    is_per_event = text is None and shape.last_key not in _LOCATION
+    return "distribution" if is_per_event else "bars", selected
+
+
+def _parts(shape: Shape) -> list[str]:
+    """The columns that divide the time of a row."""
+    return [column.name for column in shape.columns if column.name in _BREAKDOWN]
 
 
 def _titled(spec: Spec, shape: Shape, subtitle: str) -> Spec:
     limit_note = spec.pop("limit_note", "")
     return {**spec, "title": {"text": shape.title, "subtitle": f"{subtitle}{limit_note}", "limit": WIDTH}}
-
-
-def _by_grain(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
-    text, last = _text_key(shape), shape.last_key
-    if text and "share" in shape.names and selected.unit == "ns":
-        return _stacked([{**row, "value": row[selected.name]} for row in rows], text)
-    if last == "step":
-        return _over_steps(rows, selected)
-    if text is None and last not in _LOCATION:
-        values = [float(row[selected.name]) for row in rows if row[selected.name] is not None]
-        bins = histogram_bins(values, selected.unit)
-        if not bins:
-            raise _no_value(selected)
-        return _histogram(bins, selected)
-    return _bars(shape, rows, selected)
 
 
 def _level_measure(shape: Shape, rows: Sequence[Row]) -> Column | None:
@@ -150,18 +178,18 @@ def _level_measure(shape: Shape, rows: Sequence[Row]) -> Column | None:
 
 def _measure(shape: Shape, name: str | None) -> Column:
     """The column to draw: the named one, else the sort column, else the first with a goal, else the first."""
-    measures = [column for column in shape.columns if column.unit not in (None, "id", "ts", "depth")]
+    known = measures(shape.columns)
     if name is not None:
-        match = next((column for column in measures if column.name == name), None)
+        match = next((column for column in known if column.name == name), None)
         if match is None:
-            raise UnknownName("measure", name, [column.name for column in measures])
+            raise UnknownName("measure", name, [column.name for column in known])
         return match
-    if not measures:
+    if not known:
         raise TwError("there is no measure to plot", "use polars() to get the rows")
     by_size = [key[1:] for key in shape.order if key.startswith("-")]
-    sorting = [column for column in measures if column.name in by_size[:1]]
-    with_goal = [column for column in measures if column.better]
-    return [*sorting, *with_goal, *measures][0]
+    sorting = [column for column in known if column.name in by_size[:1]]
+    with_goal = [column for column in known if column.better]
+    return [*sorting, *with_goal, *known][0]
 
 
 def _text_key(shape: Shape) -> str | None:
@@ -214,8 +242,9 @@ def _colors(field: str, names: Mapping[str, str]) -> Spec:
     return {"field": field, "type": "nominal", "scale": scale, "legend": {"title": None}}
 
 
-def _histogram(bins: Sequence[Bin], selected: Column) -> Spec:
+def _histogram(_: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     """The number of values in each bin; the axis is logarithmic if the bins are."""
+    bins = histogram_bins([row[selected.name] for row in rows], selected.unit)
     scale = Scale.of([bins[-1].high], selected.unit)
     values = [
         {"low": each.low / scale.divisor, "high": each.high / scale.divisor, "count": each.count}
@@ -232,37 +261,46 @@ def _histogram(bins: Sequence[Bin], selected: Column) -> Spec:
     return _spec(values, HEIGHT, mark, x, _number("count", "count"), **ends)
 
 
-def _stacked(rows: Sequence[Row], key: str) -> Spec:
+def _divided(shape: Shape, rows: Sequence[Row]) -> list[Row]:
+    """A row for each part of a breakdown."""
+    return [{**row, "part": part, "value": row[part]} for row in rows for part in _parts(shape)]
+
+
+def _segments(rows: Sequence[Row], key: str) -> tuple[list[Segment], list[str], str]:
+    """The values of the first stacks by part, which `key` has; the stacks, and a note on the others."""
     labels = [label or "all" for label in _row_labels(rows)]
-    parts = sorted({row[key] for row in rows}, key=lambda part: (list(COLORS).index(color_key(part)), part))
     stacks = list(dict.fromkeys(labels))
     shown = stacks[:_MAX_STACKS]
-    totals = dict.fromkeys(shown, 0.0)
-    values = []
+    segments = []
     for label, row in zip(labels, rows, strict=True):
         part, value = row[key], float(row["value"] or 0)
-        if label in totals and value:
-            totals[label] += value
-            description = f"{label} {part}: {format_short(value, 'ns')}"
-            values.append({"row": label, "part": part, "at": parts.index(part), "value": value})
-            values[-1]["description"] = description
-    scale = Scale.of(totals.values(), "ns")
-    for each in values:
-        each["value"] /= scale.divisor
+        if label in shown and value:
+            text = f"{label} {part}: {format_short(value, 'ns')}"
+            segments.append(Segment(label, part, value, color_key(part), text))
+    order = list(COLORS)
+    segments.sort(key=lambda each: (order.index(each.category), each.part))
+    return segments, shown, _limit_note(len(shown), len(stacks))
+
+
+def _stacked(rows: Sequence[Row], key: str) -> Spec:
+    segments, shown, note = _segments(rows, key)
+    parts = {each.part: each.category for each in segments}
+    scale = Scale.of([sum(each.value for each in segments if each.row == row) for row in shown], "ns")
+    places = {part: at for at, part in enumerate(parts)}
+    values = [
+        {**asdict(each), "at": places[each.part], "value": each.value / scale.divisor} for each in segments
+    ]
     height = {"step": 20 if len(shown) <= 12 else 14}
     mark = {"type": "bar", "stroke": _PAPER, "strokeWidth": 0.6}
-    color = _colors("part", {part: color_key(part) for part in parts})
     order = {"field": "at", "type": "quantitative"}
     x, y = _number("value", scale.unit), _name("row", shown)
-    spec = _spec(values, height, mark, x, y, color=color, order=order)
-    return {**spec, "limit_note": _limit_note(len(shown), len(stacks))}
+    spec = _spec(values, height, mark, x, y, color=_colors("part", parts), order=order)
+    return {**spec, "limit_note": note}
 
 
-def _over_steps(rows: Sequence[Row], selected: Column) -> Spec:
+def _over_steps(_: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     """The ranks' values at each step: a line from lowest to highest, and a mark at the median."""
     known = [(row["step"], float(row[selected.name])) for row in rows if row[selected.name] is not None]
-    if not known:
-        raise _no_value(selected)
     scale = Scale.of([value for _, value in known], selected.unit)
     values = [{"step": step, "value": value / scale.divisor} for step, value in known]
     axis = {"title": "step", "tickMinStep": 1, "grid": False}
@@ -277,59 +315,131 @@ def _over_steps(rows: Sequence[Row], selected: Column) -> Spec:
     return {**spec, "layer": [of_range, {"mark": {**point, "filled": True, "size": 45}, "encoding": middle}]}
 
 
-def _over_time(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
-    """One line per device or stream, up to `_MAX_LINES`."""
+def _lines(shape: Shape, rows: Sequence[Row], selected: Column) -> dict[str, list[tuple[int, Any]]]:
+    """Device or stream → time since the start of its run and value, in order; up to `_MAX_LINES`."""
     known = [row for row in rows if row["ts_ns"] is not None and row[selected.name] is not None]
-    if not known:
-        raise _no_value(selected)
-    start = min(row["ts_ns"] for row in known)
-    others = [key for key in shape.grain if key not in ("ts_ns", "run_id", "position")]
+    starts: dict[str, int] = {}
+    for row in known:
+        run = row.get("run_id", "")
+        starts[run] = min(row["ts_ns"], starts.get(run, row["ts_ns"]))
+    others = [key for key in shape.grain if key not in (*_MOMENTS, "entry")]
     varying = [key for key in others if len({row[key] for row in known}) > 1]
-    names = [" ".join(f"{key} {row[key]}" for key in varying) or selected.name for row in known]
-    shown = [*dict.fromkeys(names)][:_MAX_LINES]
-    time = Scale.of([row["ts_ns"] - start for row in known], "ns")
-    scale = Scale.of([row[selected.name] for row in known], selected.unit)
+    lines: dict[str, list[tuple[int, Any]]] = {}
+    for row in known:
+        words = (str(row[key]) if key == "run_id" else f"{key} {row[key]}" for key in varying)
+        point = row["ts_ns"] - starts[row.get("run_id", "")], row[selected.name]
+        lines.setdefault(" ".join(words) or selected.name, []).append(point)
+    return dict(islice(lines.items(), _MAX_LINES))
+
+
+def _over_time(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
+    """One line per device or stream."""
+    lines = _lines(shape, rows, selected)
+    points = [(name, ns, value) for name, line in lines.items() for ns, value in line]
+    time = Scale.of([ns for _, ns, _ in points], "ns")
+    scale = Scale.of([value for _, _, value in points], selected.unit)
     values = []
-    for name, row in zip(names, known, strict=True):
-        ns, value = row["ts_ns"] - start, row[selected.name]
+    for name, ns, value in points:
         text = f"{name}: {format_short(value, selected.unit)} at {format_short(ns, 'ns')}"
         x, y = round(ns / time.divisor, 4), round(value / scale.divisor, 4)
         values.append({"line": name, "x": x, "y": y, "description": text})
-    drawn = [each for each in values if each["line"] in shown]
     mark = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5}
     time_axis = _number("x", time.axis_title("time since start"), scale={"nice": False})
     value_axis = _number("y", scale.axis_title(selected.name))
-    color = _colors("line", dict(zip(shown, COLORS, strict=False)))
-    return _spec(drawn, HEIGHT, mark, time_axis, value_axis, color=color)
+    color = _colors("line", dict(zip(lines, _LINE_COLORS, strict=False)))
+    return _spec(values, HEIGHT, mark, time_axis, value_axis, color=color)
 
 
-def _no_value(selected: Column) -> TwError:
-    return TwError(f"{selected.name} is null in every row", "choose another measure: plot('NAME')")
+def _largest(
+    shape: Shape,
+    rows: Sequence[Row],
+    selected: Column,
+    labels_of: Callable[[list[str], list[str]], list[str]],
+) -> tuple[list[Bar], str]:
+    """The bars of the largest values, and a note on the others; labels are of names and places."""
+    known = [row for row in rows if row[selected.name] is not None]
+    placed = list(zip(known, _row_labels(known), strict=True))
+    placed = sorted(placed, key=lambda pair: -abs(pair[0][selected.name]))[:_MAX_BARS]
+    text = _text_key(shape)
+    names = [str(row[text]) if text else "" for row, _ in placed]
+    bars = []
+    for label, (row, _) in zip(labels_of(names, [place for _, place in placed]), placed, strict=True):
+        value, name = format_short(row[selected.name], selected.unit), label or selected.name
+        color = color_key(str(row.get("kind") or row.get("cause") or row.get(text or "")))
+        bars.append(Bar(name, float(row[selected.name]), color, value, f"{name}: {value}"))
+    return bars, _limit_note(len(bars), len(known))
+
+
+def _numbered(names: list[str], places: list[str]) -> list[str]:
+    seen, labels = Counter[str](), []
+    for each in map(" ".join, zip(names, places, strict=True)):
+        seen[each] += 1
+        labels.append(each.strip() if seen[each] == 1 else f"{each.strip()} ({seen[each]})")
+    return labels
 
 
 def _bars(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
-    known = [row for row in rows if row[selected.name] is not None]
-    if not known:
-        raise _no_value(selected)
-    labeled = sorted(
-        zip(known, _row_labels(known), strict=True), key=lambda pair: -abs(pair[0][selected.name])
-    )
-    text = _text_key(shape)
-    scale = Scale.of([row[selected.name] for row in known], selected.unit)
-    values, seen = [], Counter[str]()
-    for row, location in labeled[:_MAX_BARS]:
-        label = " ".join(filter(None, [str(row[text]) if text else "", location])) or selected.name
-        description = f"{label}: {format_short(row[selected.name], selected.unit)}"
-        seen[label] += 1
-        label = label if seen[label] == 1 else f"{label} ({seen[label]})"
-        color = COLORS[color_key(str(row.get("kind") or row.get("cause") or row.get(text or "")))][0]
-        value = float(row[selected.name])
-        values.append({"label": label, "value": value / scale.divisor, "color": color})
-        values[-1]["description"] = description
+    bars, note = _largest(shape, rows, selected, _numbered)
+    scale = Scale.of([bar.value for bar in bars], selected.unit)
+    values = []
+    for bar in bars:
+        value = {"label": bar.label, "value": bar.value / scale.divisor, "color": COLORS[bar.category][0]}
+        values.append({**value, "description": bar.description})
     own = {"field": "color", "type": "nominal", "scale": None}
-    x, y = (
-        _number("value", scale.axis_title(selected.name)),
-        _name("label", [str(each["label"]) for each in values]),
-    )
-    spec = _spec(values, {"step": 20}, {"type": "bar"}, x, y, color=own)
-    return {**spec, "limit_note": _limit_note(len(values), len(known))}
+    x = _number("value", scale.axis_title(selected.name))
+    y = _name("label", [bar.label for bar in bars])
+    return {**_spec(values, {"step": 20}, {"type": "bar"}, x, y, color=own), "limit_note": note}
+
+
+def page_chart(
+    contract: Contract,
+    rows: Sequence[Row],
+    labels_of: Callable[[list[str], list[str]], list[str]],
+    measure: str | None = None,
+) -> tuple[str, Chart, tuple[tuple[str, str], ...]]:
+    """The title, chart and legend of a page: by the rules of `chart_spec`, but shares are bars, too.
+
+    `labels_of` makes labels of names and places. Raises TwError if there is nothing to draw.
+    """
+    shape = shape_of(contract, ())
+    kind, selected = _chosen(shape, rows, measure)
+    if selected is None:
+        segments, stacks, note = _segments(_divided(shape, rows), "part")
+        parts = {each.part: each.category for each in segments}
+        legend = tuple((category, part) for part, category in parts.items())
+        return f"by category{note}", stacked_bars(segments, stacks, [*parts], ""), legend
+    name, unit = selected.name, selected.unit
+    if kind == "time":
+        lines = _lines(shape, rows, selected)
+        colored = {line: (color, lines[line]) for line, color in zip(lines, _LINE_COLORS, strict=False)}
+        return f"{name} over time", line_chart(colored, name, unit), ()
+    if kind == "steps":
+        return f"{name} by step", range_bars(_ranges(rows, selected), name, unit), ()
+    if kind == "distribution":
+        return (
+            f"distribution of {name}",
+            histogram(histogram_bins([row[name] for row in rows], unit), name, unit),
+            (),
+        )
+    bars, note = _largest(shape, rows, selected, labels_of)
+    return f"{name}, largest first{note}", bar_chart(bars), ()
+
+
+def measures(columns: Iterable[Column]) -> list[Column]:
+    """The columns that a chart can draw."""
+    return [column for column in columns if column.unit not in (None, "id", "ts", "depth")]
+
+
+def _ranges(rows: Sequence[Row], selected: Column) -> list[RangeBar]:
+    """The lowest, middle and highest value of the ranks at each step."""
+    pairs = ((row["step"], row[selected.name]) for row in rows)
+    known = sorted(pair for pair in pairs if None not in pair)
+    ranges = []
+    for step, group in groupby(known, key=lambda each: each[0]):
+        values = [float(value) for _, value in group]
+        low, middle, high = min(values), median(values), max(values)
+        text = f"step {step}: {format_short(middle, selected.unit)}"
+        if len(values) > 1:
+            text += f", {format_short(low, selected.unit)} to {format_short(high, selected.unit)}"
+        ranges.append(RangeBar(step, low, middle, high, text))
+    return ranges

@@ -360,7 +360,7 @@ class Bin(Struct, frozen=True):
 
 
 def range_bars(rows: Sequence[RangeBar], quantity: str, unit: str | None) -> Chart:
-    """A line from lowest to highest at each position with a mark at the middle; a band if there are many."""
+    """A line through the middles at each position, with the ranges; a band of them if there are many."""
     scale = Scale.of([row.high for row in rows], unit)
     head = color("head")
 
@@ -373,7 +373,7 @@ def range_bars(rows: Sequence[RangeBar], quantity: str, unit: str | None) -> Cha
             ends = [(at, high) for at, _, _, high in places] + [(at, low) for at, low, _, _ in places[::-1]]
             band = " ".join(f"{at:.1f},{end:.1f}" for at, end in ends)
             yield element("polygon", points=band, fill=head, opacity=0.3)
-            yield line([(at, middle) for at, _, middle, _ in places], stroke=head, stroke_width=1.5)
+        yield line([(at, middle) for at, _, middle, _ in places], stroke=head, stroke_width=1.5)
         for (at, low, middle, high), row in zip(places, rows, strict=True):
             if len(rows) <= 60:
                 yield line([(at, high), (at, low)], stroke=head, stroke_width=3, opacity=0.35)
@@ -501,9 +501,9 @@ def bin_edges(low: float, high: float, count: int = BINS) -> list[float]:
     return [low + step * at for at in range(count + 1)]
 
 
-def histogram_bins(values: Sequence[float], unit: str | None, count: int = BINS) -> list[Bin]:
+def histogram_bins(values: Sequence[float | None], unit: str | None, count: int = BINS) -> list[Bin]:
     """The finite values counted into bins; no bins if there are none."""
-    known = sorted(value for value in values if math.isfinite(value))
+    known = sorted(float(value) for value in values if value is not None and math.isfinite(value))
     if not known:
         return []
     bounds = bin_edges(known[0], known[-1], count)

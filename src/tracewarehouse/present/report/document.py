@@ -581,7 +581,12 @@ def relative_rows(
 
 
 def result_table(
-    result: Result, name: str, caption: str, command: str, fields: Sequence[Field] | None = None
+    result: Result,
+    name: str,
+    caption: str,
+    command: str,
+    fields: Sequence[Field] | None = None,
+    most: int = MAX_ROWS,
 ) -> Table:
     """The first rows of a result that has a contract: all columns, or these."""
     fields = result.columns() if fields is None else fields
@@ -591,7 +596,7 @@ def result_table(
         caption=caption,
         fields=tuple(fields),
         docs=tuple(docs[field.name] for field in fields),
-        rows=[[row[field.name] for field in fields] for row in result.head(MAX_ROWS).rows()],
+        rows=[[row[field.name] for field in fields] for row in result.head(most).rows()],
         total=len(result),
         command=command,
     )

@@ -12,6 +12,7 @@ import pytest
 import tracewarehouse as tw
 from cli_runner import tw as call
 from tracewarehouse.errors import TwError, UnknownName
+from tracewarehouse.present.plot.chart_for_result import _numbered, page_chart
 from tracewarehouse.present.plot.charts import Bar, bar_chart, histogram_bins
 from tracewarehouse.present.plot.svg import WIDTH, Axis
 from tracewarehouse.present.plot.theme import COLORS, Scale, color_key, format_short
@@ -61,6 +62,32 @@ def test_the_contract_selects_the_chart_type(warehouse: tw.Warehouse) -> None:
     sizes = [row["value"] for row in values(kernels)]
     assert sizes == sorted(sizes, reverse=True) and len(sizes) == 20
     assert kernels["title"]["subtitle"].startswith("sum_ns, lower is better, 20 of ")
+
+
+def test_a_page_has_the_chart_of_the_contract(warehouse: tw.Warehouse) -> None:
+    def drawn(name: str, measure: str | None = None) -> tuple[str, str, list[str]]:
+        found = warehouse.analyze(name)
+        assert found.contract is not None
+        title, chart, legend = page_chart(found.contract, found.rows(), _numbered, measure)
+        return title, chart.body, [part for _, part in legend]
+
+    title, body, legend = drawn("temporal_breakdown")
+    assert title == "by category" and "compute_ns" in legend and "rank 1 device 1 compute_ns" in body
+    title, body, _ = drawn("queue_length")
+    assert title == "queue_length over time" and body.count("H") > 10, "a step line"
+    assert "rank 1 device 1 stream 7: " in body and "time since start" in body
+    assert drawn("memory_curve")[0] == "allocated_bytes over time"
+    title, body, _ = drawn("step_summary", "period_ns")
+    rows = warehouse.analyze("step_summary").rows()
+    assert title == "period_ns by step" and body.count("step ") == len({row["step"] for row in rows})
+    assert "<path" in body and f"step {rows[0]['step']}: " in body and " to " in body
+    assert drawn("launch_stats")[0].startswith("distribution of ")
+    kernels = warehouse.analyze("kernel_summary").rows()
+    title, body, _ = drawn("kernel_summary")
+    largest = max(row["sum_ns"] for row in kernels)
+    assert title == f"sum_ns, largest first, 20 of {len(kernels)}" and format_short(largest, "ns") in body
+    with pytest.raises(UnknownName):
+        drawn("kernel_summary", "nothing")
 
 
 def test_a_measure_by_name(warehouse: tw.Warehouse) -> None:
