@@ -103,10 +103,18 @@ class Server:
 
 
 @contextmanager
-def served(warehouse: Path | str | None, *options: str | Path, log: Path) -> Iterator[Server]:
-    """A server on a free port; it is ended, and must not have printed an error."""
+def served(
+    warehouse: Path | str | None, *options: str | Path, log: Path, **seconds: float
+) -> Iterator[Server]:
+    """A server on a free port; it is ended, and must not have printed an error.
+
+    `seconds` are other values of its times: `patience` with clients, `look` between looks at traces.
+    """
     place = [] if warehouse is None else ["-w", str(warehouse)]
-    command = [*TW, "serve", *place, "--port", "0", "--no-browser", *map(str, options)]
+    changes = "".join(f"web._{name.upper()}_S = {value}; " for name, value in seconds.items())
+    *python, code = TW
+    code = f"import tracewarehouse.serve.web as web; {changes}{code}" if changes else code
+    command = [*python, code, "serve", *place, "--port", "0", "--no-browser", *map(str, options)]
     with log.open("w") as errors:
         process = subprocess.Popen(
             command,

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
 from tracewarehouse.cli.session import Session
 from tracewarehouse.errors import TwError
-from tracewarehouse.location import is_url
+from tracewarehouse.location import Location, is_url
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.storage.layout import WAREHOUSE
 
+if TYPE_CHECKING:
+    from tracewarehouse.ingest.outcome import IngestReport
+    from tracewarehouse.ingest.sources import TraceFile
+    from tracewarehouse.warehouse import Warehouse
 
-def resolve(session: Session, names: Sequence[str], *, by_name: bool = False) -> tuple[str, ...]:
+
+def resolve(
+    session: Session, names: Sequence[str], *, by_name: bool = False, may_be_empty: bool = False
+) -> tuple[str, ...]:
     """Selectors of the runs that arguments name; traces are stored in the cache first.
 
     There is one selector for all paths; `by_name`, one for each. Raises UsageError for runs mixed with paths,
-    TwError if nothing could be stored.
+    TwError if nothing could be stored, unless it `may_be_empty`.
     """
     paths = [name for name in names if _is_path(session, name)]
     if not paths:
@@ -31,7 +40,7 @@ def resolve(session: Session, names: Sequence[str], *, by_name: bool = False) ->
         raise click.UsageError(f"{paths[0]} is a path, {others[0]} a run: give runs or paths, not both")
     if session.format is None and session.output is None:
         session.format = "table"  # an answer for a reader, in a pipe too
-    return _stored(session, paths, by_name)
+    return _stored(session, paths, by_name, may_be_empty)
 
 
 def _is_path(session: Session, name: str) -> bool:
@@ -67,23 +76,40 @@ def _run(session: Session, name: str) -> str | None:
     return None
 
 
-def _stored(session: Session, paths: Sequence[str], by_name: bool) -> tuple[str, ...]:
-    """Selectors of the runs in the cache; `by_name`, each path is a run of that name."""
+def _stored(
+    session: Session,
+    paths: Sequence[str | TraceFile],
+    by_name: bool = False,
+    may_be_empty: bool = False,
+    base: Path | None = None,
+    said: set[str] | None = None,
+) -> tuple[str, ...]:
+    """Selectors of the runs in the cache; `by_name`, each path is a run of that name.
+
+    The entry begins with `base`. With `said`, which has the lines that are not printed again, files are read
+    in another process: none ends this one.
+    """
+    from tracewarehouse.engines import LocalEngine
     from tracewarehouse.ingest.cache import cached
     from tracewarehouse.present.answers import ingest_error, ingest_notices
     from tracewarehouse.present.render.progress import bars
     from tracewarehouse.warehouse import Warehouse
 
-    names = _distinct_names(paths) if by_name else [None]
+    names = _distinct_names(list(map(str, paths))) if by_name else [None]
     files: set[Path] = set()
 
     def fill(folder: Path) -> list[str]:
         lines: list[str] = []
+        warehouse = Warehouse(folder)
         for name, part in zip(names, zip(paths) if by_name else [paths], strict=True):
-            with bars() as progress:
-                report = Warehouse(folder).ingest(part, run=name, min_age_s=0, progress=progress)
+            with bars() as progress, LocalEngine(1, is_apart=True) as engine:
+                where = "local" if said is None else engine
+                add = partial(warehouse.ingest, part, min_age_s=0, progress=progress, engine=where)
+                report = add(run=name)
+                if base is not None and _remove_changed(warehouse, report):
+                    report = add()
             lines += ingest_notices(replace(report, notes=()))  # the others are about names
-            if error := ingest_error(report):
+            if (error := ingest_error(report)) and not may_be_empty:
                 for line in lines:
                     session.out.notice(line)
                 raise error
@@ -91,16 +117,64 @@ def _stored(session: Session, paths: Sequence[str], by_name: bool) -> tuple[str,
         return lines
 
     catalog = Warehouse(session.warehouse).catalog
-    folder, notes = cached(paths, [catalog.digest, *names], fill)
+    folder, notes = cached(paths, [catalog.digest, *names], fill, base)
     done = f"ingested {plural(len(files), 'file')}" if files else "ingested before"
-    for line in (*notes, f"{done} into {folder}"):
+    said = set() if said is None else said
+    for line in (each for each in (*notes, f"{done} into {folder}") if each not in said):
         session.out.notice(line)
+        said.add(line)
     home = Path(os.environ.get("HOME") or ".")
     shown = f"~/{quote(str(folder.relative_to(home)))}" if home in folder.parents else quote(str(folder))
     session.warehouse, session.place = folder, f" -w {shown}"
     runs = Warehouse(folder, catalog=catalog).store.runs()
     of = ([run for run in runs if name in (None, run.partition("~")[0])] for name in names)
     return tuple(map(",".join, of))
+
+
+def _remove_changed(warehouse: Warehouse, report: IngestReport) -> bool:
+    """Removes the runs that have a rank from none of the files; whether there are any."""
+    found = {(file.run, file.rank) for file in report.files if file.state != "refused"}
+    newest = {run: warehouse.store.newest(run) for run in warehouse.store.runs()}
+    ranks = {run: version.ranks for run, version in newest.items() if version}
+    changed = [run for run in ranks if not found.issuperset((run, rank) for rank in ranks[run])]
+    for run in changed:
+        warehouse.remove(run)
+    return bool(changed)
+
+
+def follow(session: Session, paths: Sequence[str]) -> Iterator[tuple[Location, str] | None]:
+    """Stores what comes to paths in the cache; each step looks once, the first one before `resolve`.
+
+    A file counts when two looks in a row saw it in the same state: it is complete. If there was something to
+    store, the session then has another warehouse and place, which are what the step is. No file ends it: what
+    is wrong is printed once.
+    """
+    from tracewarehouse.ingest.cache import forget
+    from tracewarehouse.ingest.survey import discover
+
+    said: set[str] = set()
+    older: Path | None = None
+    seen = stored = {file: file.stamp for file in discover(paths)[0]}
+    yield None
+    while True:
+        before, seen = seen, {file: file.stamp for file in discover(paths)[0]}
+        complete = {file: stamp for file, stamp in seen.items() if before.get(file) == stamp}
+        base = session.warehouse
+        assert isinstance(base, Path)
+        if not complete.items() <= stored.items():
+            # Without files that are gone, other runs may have other names.
+            same = base if stored.keys() <= seen.keys() else None
+            try:
+                _stored(session, list(complete), may_be_empty=True, base=same, said=said)
+                stored = complete
+            except Exception as error:
+                session.out.notice(f"note: new traces are not stored: {error}")
+        is_moved = session.warehouse != base
+        if is_moved:
+            if older not in (None, base, session.warehouse):  # what it answered has ended
+                forget(older)
+            older = base
+        yield (session.warehouse, session.place) if is_moved else None
 
 
 def _distinct_names(paths: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import click
@@ -186,7 +187,7 @@ def serve(
     """Show runs in a browser: reports, comparisons, analyses, SQL.
 
     It lists the runs of the warehouse and those that are added; each page is computed when it is opened.
-    PATHs are traces: they are ingested into the cache first, as by tw check. Nothing is written.
+    PATHs are traces: they are ingested into the cache, as by tw check, also those that come later.
 
     \fThe printed address has a token, which the browser exchanges for a cookie. Only this machine can
     connect, unless --host is given; then the connection is not encrypted, and the token is that of
@@ -201,14 +202,16 @@ def serve(
         raise MissingExtra(
             "tw serve needs starlette and uvicorn", "pip install 'tracewarehouse[serve]'"
         ) from error
-    from tracewarehouse.cli.paths import resolve
+    from tracewarehouse.cli.paths import follow, resolve
 
     is_open = host is not None and host not in security.LOOPBACK
     if socket_path is not None and host is not None:
         raise click.UsageError("--socket and --host exclude each other")
     if is_open and token_file is None:
         raise click.UsageError("--host needs --token-file: others can connect")
-    if resolve(session, paths) and not session.place:
+    moves = follow(session, paths)
+    next(moves)
+    if resolve(session, paths, may_be_empty=True) and not session.place:
         raise click.UsageError(f"{paths[0]} is a run, and PATH a file or folder of traces")
     session.open().store.runs()  # there is a warehouse
     token = secrets.token_urlsafe(32) if token_file is None else security.token_of(token_file)
@@ -222,7 +225,10 @@ def serve(
     listening.listen(128)
     try:
         _open(session, address, token, token_file, not (no_browser or socket_path))
-        server = Server(session.warehouse, session.verify, session.place)
+        shown = ", ".join(paths) or str(session.warehouse)
+        server = Server(session.warehouse, session.verify, session.place, shown)
+        if paths:
+            Thread(target=server.follow, args=(moves,), daemon=True).start()
         answer_requests(server, listening, token, security.names_of(host))
     finally:
         if socket_path is not None:

@@ -36,13 +36,13 @@ _DIED_TWICE = WorkerDied("the worker process died twice", _OUT_OF_MEMORY, transi
 
 
 class LocalEngine:
-    """Up to `jobs` worker processes. With one job, tasks run in this process."""
+    """Up to `jobs` worker processes. With one job or task, it runs in this process unless it `is_apart`."""
 
     name = "local"
     on_this_machine = True
 
-    def __init__(self, jobs: int) -> None:
-        self.slots = jobs
+    def __init__(self, jobs: int, is_apart: bool = False) -> None:
+        self.slots, self._is_apart = jobs, is_apart
         self._idle: list[_Worker] = []
 
     def __enter__(self) -> LocalEngine:
@@ -60,7 +60,7 @@ class LocalEngine:
         self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
     ) -> Iterator[tuple[int, object]]:
         """See `Engine.run`."""
-        if self.slots == 1 or len(tasks) <= 1:
+        if not self._is_apart and (self.slots == 1 or len(tasks) <= 1):
             for number, task in enumerate(tasks):
                 try:
                     value = task.run(partial(progress, number))

@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,12 +35,16 @@ _handles: dict[Path, int] = {}
 
 
 def cached(
-    paths: Sequence[str | Path], settings: Sequence[object], fill: Callable[[Path], Sequence[str]]
+    paths: Sequence[str | PathLike[str]],
+    settings: Sequence[object],
+    fill: Callable[[Path], Sequence[str]],
+    base: Path | None = None,
 ) -> tuple[Path, list[str]]:
     """The warehouse with files and folders, and the notes of its ingest: `fill` stores them in a new folder.
 
-    `settings` are what else decides the tables. Other processes that need the entry wait meanwhile. Raises
-    what `fill` raises, and WarehouseError if no folder can be written.
+    `settings` are what else decides the tables. The folder begins with what is in `base`, an entry that this
+    process uses. Other processes that need the entry wait meanwhile. Raises what `fill` raises, and
+    WarehouseError if no folder can be written.
     """
     place, notes = _place()
     folder = place / _key(paths, [__version__, *settings])
@@ -49,7 +54,7 @@ def cached(
     while (facts := _complete(handle, folder)) is None:
         _lock(handle, fcntl.LOCK_EX)
         if _complete(handle, folder) is None:
-            _fill(handle, folder, fill)
+            _fill(handle, folder, fill, base)
             _evict(place)
         _lock(handle, fcntl.LOCK_SH)
     os.utime(lock)  # the time of the last use
@@ -72,7 +77,7 @@ def _place() -> tuple[Path, list[str]]:
     return place, [f"note: {why}: using {place}; {CACHE} names another folder"]
 
 
-def _key(paths: Sequence[str | Path], settings: Sequence[object]) -> str:
+def _key(paths: Sequence[str | PathLike[str]], settings: Sequence[object]) -> str:
     """The same for the same content in jobs and files of the same names, wherever they are."""
     files, _ = discover(paths)
     jobs = [os.path.abspath(split_path(file.path.absolute()).job) for file in files]  # noqa: PTH100
@@ -105,9 +110,11 @@ def _complete(handle: int, folder: Path) -> Mapping[str, Any] | None:
     return facts if sizes == facts["files"] else None
 
 
-def _fill(handle: int, folder: Path, fill: Callable[[Path], Sequence[str]]) -> None:
+def _fill(handle: int, folder: Path, fill: Callable[[Path], Sequence[str]], base: Path | None) -> None:
     _empty(handle, folder)
     try:
+        if base is not None:
+            shutil.copytree(base, folder, copy_function=os.link)  # files of a warehouse never change
         notes = list(fill(folder))
     except BaseException:
         _empty(handle, folder)
@@ -137,3 +144,10 @@ def _evict(place: Path) -> None:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _empty(handle, lock.with_suffix(""))
         os.close(handle)
+
+
+def forget(folder: Path) -> None:
+    """Leaves an entry to the next call that stores something, which deletes it if no process uses it."""
+    handle = _handles.pop(folder.with_suffix(".lock"))
+    os.ftruncate(handle, 0)
+    os.close(handle)

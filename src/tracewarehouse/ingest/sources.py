@@ -49,6 +49,10 @@ class TraceFile(Struct, frozen=True):
     note: SpoolNote | None = None
     parts: int = 1
 
+    def __fspath__(self) -> str:
+        """Its path: a file that was found before can be ingested as it was found."""
+        return str(self.path)
+
     @property
     def stamp(self) -> FileStamp:
         """Size and time of change now; of an object, when it was listed."""

@@ -95,9 +95,8 @@ def discover(paths: Iterable[str | os.PathLike[str]]) -> Discovered:
     files: dict[tuple[int, int], TraceFile] = {}
     refused: list[FileOutcome] = []
     skipped: dict[Path, FileOutcome] = {}
-    for text in (os.fspath(path) for path in paths):
-        # An empty name comes from an unset variable; it does not mean the current folder.
-        for file in _files_at(Path(text)) if text else [_refused(Path(text), *_NO_FILE)]:
+    for path in paths:
+        for file in [path] if isinstance(path, TraceFile) else _files_at(os.fspath(path)):
             if isinstance(file, TraceFile):
                 key = _identity(file.path)
                 # A file may be named and also found in a folder: being named counts.
@@ -137,7 +136,11 @@ def is_warehouse(folder: Path) -> bool:
     return os.path.isfile(folder / "_tw" / "warehouse.json")  # noqa: PTH113
 
 
-def _files_at(path: Path) -> Iterator[TraceFile | FileOutcome]:
+def _files_at(text: str) -> Iterator[TraceFile | FileOutcome]:
+    path = Path(text)
+    if not text:  # from an unset variable: it does not mean the current folder
+        yield _refused(path, *_NO_FILE)
+        return
     try:
         is_folder = path.is_dir()
         is_file = path.is_file()

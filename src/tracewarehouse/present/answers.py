@@ -469,13 +469,10 @@ def findings_text(
     """
     unexplained = stated(result) if unexplained is None else unexplained
     rows, recorded = result.rows(), verdict(result.recording, len(result.provenance.runs) > 1)
-    blocks: dict[tuple[object, ...], list[Finding]] = {}
-    for row in rows:
-        blocks.setdefault((row["severity"], row["run_id"], row["rule"], row["subject"]), []).append(row)
-    shown = list(blocks.values())[:most]
+    shown = finding_blocks(rows)[:most]
     if as_markdown:
         parts = [f"**Recording: {recorded}**", *(f"**{each}**" for each in unexplained)]
-        parts += [f"### {_findings_headline(rows, result)}"]
+        parts += [f"### {findings_headline(rows, result)}"]
         parts += [_finding_markdown(block, place) for block in shown]
     else:
         width = width or _WIDTH
@@ -483,7 +480,7 @@ def findings_text(
         lines += [f"  see: tw show recording{_of_run(result)}{place}"] if result.recording else []
         lines += chain.from_iterable(wrap(each, width, subsequent_indent="  ") for each in unexplained)
         lines += _run_lines(result) if by_run else ()
-        parts = ["\n".join(lines), _findings_headline(rows, result)]
+        parts = ["\n".join(lines), findings_headline(rows, result)]
         parts += [_block(block, width, place) for block in shown]
     if most is not None:
         left = len(rows) - sum(map(len, shown))
@@ -491,6 +488,14 @@ def findings_text(
         more = [f"{plural(left, 'more finding')}: tw check {runs}{place}"] if left else []
         parts.append("\n".join([*more, f"report: {_report(result, place)}"]))
     return "\n\n".join(parts) + "\n"
+
+
+def finding_blocks(rows: Iterable[Finding]) -> list[list[Finding]]:
+    """The findings of a rule and subject of a run, with all its ranks."""
+    blocks: dict[tuple[object, ...], list[Finding]] = {}
+    for row in rows:
+        blocks.setdefault((row["severity"], row["run_id"], row["rule"], row["subject"]), []).append(row)
+    return list(blocks.values())
 
 
 def stated(result: Result) -> list[str]:
@@ -505,7 +510,7 @@ def _run_lines(result: Result) -> Iterator[str]:
         own = [row for row in rows if row["run_id"] == run]
         found = "0 findings" + (": the recording is not a basis" if run in unfit else "")
         if own:
-            found = f"{_findings_headline(own)}; first {own[0]['rule']}: {_saving(own[0]).removesuffix(': ')}"
+            found = f"{findings_headline(own)}; first {own[0]['rule']}: {_saving(own[0]).removesuffix(': ')}"
         yield one_line(f"{run}: {found}")
 
 
@@ -520,7 +525,7 @@ def findings_brief(result: Result, unexplained: Sequence[str], place: str) -> It
         saving = _saving(first[0]).removesuffix(": ")
         yield f"{_finding_title(first)}: {one_line(first[0]['observation'])}{saving and f' A fix {saving}.'}"
     else:
-        yield _findings_headline(first, result)
+        yield findings_headline(first, result)
     yield f"report: {_report(result, place)}"
 
 
@@ -541,7 +546,7 @@ def _of_run(result: Result) -> str:
     return f" --run {quote(runs.pop())}" if len(runs) == 1 else ""
 
 
-def _findings_headline(rows: Sequence[Finding], result: Result | None = None) -> str:
+def findings_headline(rows: Sequence[Finding], result: Result | None = None) -> str:
     """The number of findings, in total and by severity; without any, how many rules could be checked."""
     if not rows:
         checked = [each for each in result.notices if each.startswith(CHECKED)] if result is not None else []

@@ -1,7 +1,7 @@
-"""SQL of users in child processes, which are reused, and killed beyond the limits of `tw query`.
+"""Calls in child processes, which are reused, and killed beyond limits: SQL of users, and tools of agents.
 
-A child opens the warehouse for each statement, so that it sees every run, with the connection of `tw query`:
-read-only, and limited to the files of the runs. SQL goes in, Arrow IPC comes out.
+A child opens the warehouse for each call, so that it sees every run; SQL has the connection of `tw query`:
+read-only, and limited to the files of the runs.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
 from queue import SimpleQueue
 from subprocess import PIPE, Popen
 from threading import Thread
 from time import sleep
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final, Literal
 
 import msgspec
-import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import child_limits, errors
 from tracewarehouse.contracts.catalog import Catalog
@@ -28,81 +27,68 @@ from tracewarehouse.errors import QueryError, StoreUnavailable, TwError
 from tracewarehouse.hints import cli_text
 from tracewarehouse.location import Location, StoreUrl, location
 from tracewarehouse.memory_limits import Limits
-from tracewarehouse.result import Provenance, Result, Skipped
 
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import QueryLimitError
     from tracewarehouse.warehouse import Warehouse
 
 _LIMITS: Final = Limits()
-# For opening the warehouse, and for sending the rows; the limits hold while the statement runs.
+# For opening the warehouse, and for sending the answer.
 _OTHER_S = 60.0
 _SIZE_BYTES = 8  # of the number before each message
 _MAIN = f"from {__name__} import main; main()"
 
 
 class Request(Struct):
-    """One statement, or a function `call` ("module:name") with arguments as JSON, and the warehouse."""
+    """A function, as "module:name", to be called with the warehouse and with arguments as JSON."""
 
-    sql: str
+    function: str
+    arguments: str
     place: str
     options: dict[str, str]
     limits: Limits
     most_bytes: int
-    verify: bool = False
-    runs: tuple[str, ...] | None = None
-    ranks: tuple[int, ...] | None = None
-    call: str = ""
-    arguments: str = ""
+    verify: bool
 
 
 class Answer(Struct):
-    """The rows of a statement and what describes them, or its error: class, message, hint.
+    """What the function returned, or its error: class, message, hint."""
 
-    For a call, `rows` is what it returned.
-    """
-
-    rows: bytes = b""
-    provenance: Provenance | None = None
-    skipped: tuple[Skipped, ...] = ()
-    notices: tuple[str, ...] = ()
-    recording: tuple[dict[str, Any], ...] = ()
-    left_out: dict[str, str] = {}
+    value: bytes = b""
     error: tuple[str, str, str | None] | None = None
 
 
-class LimitedQueries:
-    """Runs SQL of users in up to `processes` children, which are started when they are needed.
+class Statement(Struct, forbid_unknown_fields=True):
+    """SQL of a user, on all runs and ranks or on some."""
+
+    sql: str
+    runs: list[str] | None = None
+    ranks: list[int] | None = None
+    max_rows: int | None = _LIMITS.max_rows
+    spreadsheet: bool = False
+    format: Literal["json", "csv", "parquet"] = "json"
+
+
+class LimitedCalls:
+    """Calls functions in up to `processes` children, which are started when they are needed.
 
     Callers wait for a free child. A child that is killed is replaced at the next call.
     """
 
     def __init__(
-        self, root: Location, processes: int = 2, most_bytes: int = 64 << 20, verify: bool = False
+        self, root: Location, processes: int = 2, most_bytes: int = 128 << 20, verify: bool = False
     ) -> None:
-        self._root, self._most_bytes, self._verify = root, most_bytes, verify
+        self.root, self._most_bytes, self._verify = root, most_bytes, verify
         self._idle: list[_Child] = []
         self._free = asyncio.Semaphore(processes)
 
-    async def query(
-        self,
-        sql: str,
-        limits: Limits = _LIMITS,
-        runs: Iterable[str] | None = None,
-        ranks: Iterable[int] | None = None,
-    ) -> Result:
-        """The rows of a SELECT on the selected runs and ranks; if the call is abandoned, its child is killed.
-
-        Raises QueryError with DuckDB's message, QueryLimitError beyond a limit or if the rows have more than
-        `most_bytes`, UnknownName for a run or rank.
-        """
-        request = self._request(sql, limits)
-        request.runs = None if runs is None else tuple(runs)
-        request.ranks = None if ranks is None else tuple(ranks)
-        return _result(await self._answer(request))
+    async def query(self, statement: Statement, limits: Limits = _LIMITS) -> bytes:
+        """The rows of a SELECT in its format; raises as `call`, and QueryError with DuckDB's message."""
+        arguments = msgspec.json.encode((statement, limits)).decode()
+        return await self.call(f"{__name__}:{queried.__name__}", arguments, limits)
 
     async def call(self, function: str, arguments: str, limits: Limits) -> bytes:
-        """What a function of this package returns, which a child calls with the warehouse and the arguments.
+        """What a function of this package returns; if the call is abandoned, its child is killed.
 
         Args:
             function: Its module and name, as in "tracewarehouse.serve.mcp:answer".
@@ -110,21 +96,11 @@ class LimitedQueries:
             limits: Of memory and time; `max_rows` has no effect.
 
         Raises:
-            QueryLimitError: It needs more.
+            QueryLimitError: It needs more, or returns more than `most_bytes`.
         """
-        request = self._request("", limits)
-        request.call, request.arguments = function, arguments
-        answered = await self._answer(request)
-        if answered.error is not None:
-            raise _error(*answered.error)
-        return answered.rows
-
-    def _request(self, sql: str, limits: Limits) -> Request:
-        options = dict(self._root.options) if isinstance(self._root, StoreUrl) else {}
-        return Request(sql, str(self._root), options, limits, self._most_bytes, self._verify)
-
-    async def _answer(self, request: Request) -> Answer:
-        limits = request.limits
+        options = dict(self.root.options) if isinstance(self.root, StoreUrl) else {}
+        place, most_bytes = str(self.root), self._most_bytes
+        request = Request(function, arguments, place, options, limits, most_bytes, self._verify)
         async with self._free:
             child = self._idle.pop() if self._idle else _Child()
             try:
@@ -139,10 +115,13 @@ class LimitedQueries:
             if data is None:
                 raise _killed(child.killed and child.killed.by, limits)
             self._idle.append(child)
-        return msgspec.msgpack.decode(data, type=Answer)
+        answered = msgspec.msgpack.decode(data, type=Answer)
+        if answered.error is not None:
+            raise _error(*answered.error)
+        return answered.value
 
     def close(self) -> None:
-        """Ends the children that run no statement; the next call starts new ones."""
+        """Ends the children that run nothing; the next call starts new ones."""
         while self._idle:
             self._idle.pop().end()
 
@@ -230,22 +209,15 @@ def without_option(error: QueryLimitError) -> QueryLimitError:
     return type(error)(error.message.partition(", the limit of")[0], hint)
 
 
-def _result(answer: Answer) -> Result:
-    if answer.error is not None:
-        raise _error(*answer.error)
-    assert answer.provenance is not None
-    with pa.ipc.open_stream(answer.rows) as reader:
-        table = reader.read_all()
-    notes = answer.skipped, answer.notices, answer.recording, answer.left_out
-    return Result(table, answer.provenance, None, *notes)
-
-
-def _error(name: str, message: str, hint: str | None) -> TwError:
+def _error(name: str, message: str, hint: str | None) -> TwError | StoreUnavailable:
     """An error of the child, by the name of its class."""
     from tracewarehouse.duck.engine import QueryLimitError
 
+    if name == StoreUnavailable.__name__:
+        return StoreUnavailable(message, hint)
     is_limit = name == QueryLimitError.__name__
-    found: type[TwError] = QueryLimitError if is_limit else getattr(errors, name, TwError)
+    known: type[TwError] = getattr(errors, name, type(name, (TwError,), {}))
+    found = QueryLimitError if is_limit else known
     error = found.__new__(found)
     TwError.__init__(error, message, hint)
     return error
@@ -267,7 +239,7 @@ def main() -> None:
     """The child: answers one request after the other until its parent closes the pipe or ends."""
     from tracewarehouse import slim_imports
 
-    slim_imports.install(numpy=False)
+    slim_imports.install()  # with numpy, which some functions need
     if sys.argv[1:]:
         child_limits.be_watched(int(sys.argv[1]))
     requests: SimpleQueue[bytes | None] = SimpleQueue()
@@ -290,53 +262,39 @@ def _read(requests: SimpleQueue[bytes | None]) -> None:
 
 
 def answer(request: Request, catalog: Catalog) -> Answer:
-    """Runs the statement of a request; errors are part of the answer."""
-    from tracewarehouse.duck.engine import OutOfMemory, memory_error
+    """Calls the function of a request; errors are part of the answer."""
+    from tracewarehouse.duck.engine import OutOfMemory, QueryLimitError, memory_error
+    from tracewarehouse.warehouse import Warehouse
 
+    module, _, name = request.function.partition(":")
+    limits, root = request.limits, location(request.place, request.options or None)
+    failed: TwError | StoreUnavailable
     try:
-        return _returned(request, catalog) if request.call else _rows(request, catalog)
+        every = Warehouse(root, catalog=catalog, verify=request.verify, read_only=True)
+        with every, child_limits.limited(limits.memory_bytes, limits.timeout_s):
+            value = getattr(import_module(module), name)(every, request.arguments)
+        if len(value) <= request.most_bytes:
+            return Answer(value)
+        failed = QueryLimitError(f"the result has more than {request.most_bytes >> 20} MiB")
     except (TwError, StoreUnavailable) as error:
-        failed: TwError | StoreUnavailable = error
+        failed = error
     except (MemoryError, OutOfMemory):
-        failed = memory_error(request.limits)
+        failed = memory_error(limits)
     except Exception as error:
         failed = QueryError(f"unexpected {type(error).__name__}: {str(error).partition(chr(10))[0]}")
     hint = failed.hint and cli_text(failed.hint)
     return Answer(error=(type(failed).__name__, cli_text(failed.message), hint))
 
 
-def _returned(request: Request, catalog: Catalog) -> Answer:
-    module, _, name = request.call.partition(":")
-    function = getattr(import_module(module), name)
-    limits = request.limits
-    with _warehouse(request, catalog) as every, child_limits.limited(limits.memory_bytes, limits.timeout_s):
-        return Answer(function(every, request.arguments))
-
-
-def _warehouse(request: Request, catalog: Catalog) -> Warehouse:
-    from tracewarehouse.warehouse import Warehouse
-
-    root = location(request.place, request.options or None)
-    return Warehouse(root, catalog=catalog, verify=request.verify, read_only=True)
-
-
-def _rows(request: Request, catalog: Catalog) -> Answer:
-    from tracewarehouse.duck.engine import QueryLimitError
-
-    with _warehouse(request, catalog) as every:
-        is_part = request.runs is not None or request.ranks is not None
-        warehouse = every.select(request.runs, request.ranks) if is_part else every
-        result = warehouse.query(request.sql, request.limits)
-    if result.table.nbytes > request.most_bytes:
-        raise QueryLimitError(f"the result has more than {request.most_bytes >> 20} MiB")
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, result.table.schema) as writer:
-        writer.write_table(result.table)
-    return Answer(
-        sink.getvalue().to_pybytes(),
-        result.provenance,
-        result.skipped,
-        tuple(map(cli_text, result.notices)),
-        tuple(map(dict, result.recording)),
-        dict(result.left_out),
-    )
+def queried(warehouse: Warehouse, arguments: str) -> bytes:
+    """The rows of a statement in its format, in the child."""
+    statement, limits = msgspec.json.decode(arguments, type=tuple[Statement, Limits])
+    if statement.runs is not None or statement.ranks is not None:
+        warehouse = warehouse.select(statement.runs, statement.ranks)
+    found = warehouse.query(statement.sql, replace(limits, max_rows=statement.max_rows))
+    if statement.format == "parquet":
+        return found.parquet()
+    is_csv = statement.format == "csv"
+    return (
+        "".join(found.csv(spreadsheet=statement.spreadsheet)) if is_csv else found.envelope("query")
+    ).encode()

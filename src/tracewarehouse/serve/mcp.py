@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
-from threading import Lock
 from typing import Annotated, Any, Concatenate, ParamSpec
 from unicodedata import category
 
@@ -29,14 +28,12 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import QueryLimitError, sql_with_params
 from tracewarehouse.errors import StoreUnavailable, TwError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.findings import SEVERITIES
-from tracewarehouse.hints import cli_text
 from tracewarehouse.location import Location
 from tracewarehouse.memory_limits import Limits
-from tracewarehouse.present.answers import change_row
+from tracewarehouse.present.answers import change_row, finding_blocks, findings_headline
 from tracewarehouse.present.render.text import plural, show
 from tracewarehouse.result import Result, contract_list, enveloped
-from tracewarehouse.serve.child import LimitedQueries, without_option
+from tracewarehouse.serve.child import LimitedCalls, without_option
 from tracewarehouse.version import __version__
 from tracewarehouse.warehouse import Warehouse
 
@@ -99,7 +96,7 @@ def serve(root: Location, verify: bool = False) -> None:
     try:
         server.run("stdio")
     finally:
-        tools.queries.close()
+        tools.calls.close()
 
 
 def diagnose_run(run: str = "@latest") -> str:
@@ -193,26 +190,8 @@ def _lists(value: Any) -> Iterator[list[Any]]:
 def _failed(tool: str, error: TwError | StoreUnavailable) -> CallToolResult:
     """The error as JSON: its message may repeat values of a trace."""
     error = without_option(error) if isinstance(error, QueryLimitError) else error
-    message, hint = cli_text(error.message), error.hint and cli_text(error.hint)
-    kind = type(error).__name__
-    text = enveloped(tool, error={"class": kind, "message": message, "hint": hint})
-    return _answered(tool, [f"{tool} failed: {kind}. The JSON has the message and a hint."], text)
-
-
-def _answering(
-    tool: Callable[Concatenate[Tools, P], CallToolResult],
-) -> Callable[Concatenate[Tools, P], CallToolResult]:
-    """One call at a time; errors become answers."""
-
-    @wraps(tool)
-    def call(self: Tools, /, *args: P.args, **named: P.kwargs) -> CallToolResult:
-        try:
-            with self.lock:
-                return tool(self, *args, **named)
-        except (TwError, StoreUnavailable) as error:
-            return _failed(tool.__name__, error)
-
-    return call
+    line = f"{tool} failed: {type(error).__name__}. The JSON has the message and a hint."
+    return _answered(tool, [line], enveloped(tool, error=error))
 
 
 def _limited(
@@ -225,7 +204,7 @@ def _limited(
     async def call(self: Tools, /, *args: P.args, **named: P.kwargs) -> CallToolResult:
         arguments = json.dumps([tool.__name__, args, named])
         try:
-            found = await self.queries.call(f"{__name__}:{answer.__name__}", arguments, _TOOL_LIMITS)
+            found = await self.calls.call(f"{__name__}:{answer.__name__}", arguments, _TOOL_LIMITS)
         except (TwError, StoreUnavailable) as error:
             return _failed(tool.__name__, error)
         return CallToolResult.model_validate_json(found)
@@ -239,30 +218,31 @@ _LIMITED: dict[str, Callable[..., CallToolResult]] = {}
 def answer(warehouse: Warehouse, arguments: str) -> bytes:
     """What a tool answers, in the child: `arguments` has its name and its arguments."""
     name, args, named = json.loads(arguments)
-    try:
-        found = _LIMITED[name](warehouse, *args, **named)
-    except (TwError, StoreUnavailable) as error:
-        found = _failed(name, error)
-    return found.model_dump_json(by_alias=True).encode()
+    return _LIMITED[name](warehouse, *args, **named).model_dump_json(by_alias=True).encode()
+
+
+def exported(warehouse: Warehouse, arguments: str) -> bytes:
+    """A part of a trace and its ranks, in the child. Raises TwError if it is too large."""
+    made, chunks, size = warehouse.export_trace(**json.loads(arguments)), [], 0
+    for chunk in made.chunks:
+        chunks.append(chunk)
+        size += len(chunk.encode())
+        if size > _MOST_TRACE_BYTES:
+            raise TwError("the trace has more than 1 MB", "select a step, or start and end")
+    return json.dumps({"ranks": list(made.ranks), "trace": "".join(chunks)}).encode()
 
 
 class Tools:
     """The tools; each opens the warehouse, so that it sees every run."""
 
     def __init__(self, root: Location, verify: bool) -> None:
-        self.root, self.verify, self.lock = root, verify, Lock()
-        self.catalog = Catalog.load()
-        self.queries = LimitedQueries(root, verify=verify)
+        self.catalog, self.calls = Catalog.load(), LimitedCalls(root, verify=verify)
         self.traces: dict[str, str] = {}
 
-    def _opened(self) -> Warehouse:
-        return Warehouse(self.root, catalog=self.catalog, verify=self.verify, read_only=True)
-
-    @_answering
-    def runs(self, most: Most = 50) -> CallToolResult:
+    @_limited
+    def runs(warehouse: Warehouse, most: Most = 50) -> CallToolResult:
         """Lists the runs, oldest first: ranks, steps, devices, labels, state, size."""
-        with self._opened() as warehouse:
-            found = warehouse.runs()
+        found = warehouse.runs()
         lines = [f"{plural(len(found), 'run')}, oldest first; the JSON has names and labels."]
         rows = found.rows()[-most:] if most else []
         for at, row in enumerate(rows):
@@ -317,27 +297,29 @@ class Tools:
             lines.append(f"change: {show(each.old, found.unit)} → {show(each.new, found.unit)}{percent}")
         return _answered("history", lines, found.result.head(most).envelope("history"))
 
-    @_answering
+    @_limited
     def find(
-        self,
+        warehouse: Warehouse,
         words: Annotated[str, Field(description="What to look for: idle gpu, nccl bandwidth, memory peak.")],
     ) -> CallToolResult:
         """Finds analyses, views and tables by words in names, summaries and columns; best matches first."""
         wanted = [word for word in re.findall(r"\w+", words.lower()) if len(word) > 2]
-        found = {each: words_found(each, wanted) for each in self.catalog.answerable()}
+        found = {each: words_found(each, wanted) for each in warehouse.catalog.answerable()}
         best = sorted((each for each in found if found[each]), key=lambda each: -found[each])[:_MOST_LINES]
         lines = [f"{each.kind} {each.name}: {each.summary}" for each in best]
         return _answered(
             "find", lines or ["nothing found: use other words"], contract_list(best).envelope("list")
         )
 
-    @_answering
-    def describe(self, name: Annotated[str, Field(description="Of an analysis or table.")]) -> CallToolResult:
+    @_limited
+    def describe(
+        warehouse: Warehouse, name: Annotated[str, Field(description="Of an analysis or table.")]
+    ) -> CallToolResult:
         """What an analysis, view or table has: columns with units and meaning, parameters, requirements."""
-        contract = self.catalog.get(name)
+        contract = warehouse.catalog.get(name)
         columns, params = plural(len(contract.columns), "column"), plural(len(contract.params), "parameter")
         line = f"{contract.kind} {contract.name}: {contract.summary} {columns}, {params}; see the JSON."
-        return _answered("describe", [line], enveloped("describe", [self.catalog.description(contract)]))
+        return _answered("describe", [line], enveloped("describe", [warehouse.catalog.description(contract)]))
 
     @_limited
     def show(
@@ -356,18 +338,16 @@ class Tools:
         found = found.select(*columns) if columns else found
         return _answered("show", _counted(found, most), found.head(most).envelope("show"))
 
-    async def query(
-        self,
+    @_limited
+    def query(
+        warehouse: Warehouse,
         sql: Annotated[str, Field(description="A SELECT; FROM tw_help lists names.", max_length=100_000)],
         runs: Runs = None,
         ranks: Ranks = None,
         most: Most = 100,
     ) -> CallToolResult:
         """Runs one SELECT on tables, views and analyses: read-only, at most 10,000 rows, 30 s and 1 GB."""
-        try:
-            found = await self.queries.query(sql, _LIMITS, runs, ranks)
-        except (TwError, StoreUnavailable) as error:
-            return _failed("query", error)
+        found = warehouse.select(runs, ranks).query(sql, _LIMITS)
         return _answered("query", _counted(found, most), found.head(most).envelope("query"))
 
     @_limited
@@ -387,8 +367,7 @@ class Tools:
                 lines.append(f"row {at}: {times} per step, saves up to {show(row['saving_share'], 'ratio')}")
         return _answered("whatif", lines, found.head(most).envelope("whatif"))
 
-    @_answering
-    def export_trace(
+    async def export_trace(
         self,
         run: Run,
         rank: int,
@@ -398,18 +377,16 @@ class Tools:
         end: Annotated[str | None, Field(description="Written as start.")] = None,
     ) -> CallToolResult:
         """Makes a part of the trace of a rank, at most 1 MB, a resource that Perfetto opens."""
-        size, chunks = 0, []
-        with self._opened() as warehouse:
-            exported = warehouse.export_trace(run, rank, step=step, around=around, start=start, end=end)
-            for chunk in exported.chunks:
-                chunks.append(chunk)
-                size += len(chunk.encode())
-                if size > _MOST_TRACE_BYTES:
-                    raise TwError("the trace has more than 1 MB", "select a step, or start and end")
+        part = {"run": run, "rank": rank, "step": step, "around": around, "start": start, "end": end}
+        function = f"{__name__}:{exported.__name__}"
+        try:
+            made = json.loads(await self.calls.call(function, json.dumps(part), _TOOL_LIMITS))
+        except (TwError, StoreUnavailable) as error:
+            return _failed("export_trace", error)
         number = str(int(max(self.traces, default="0", key=int)) + 1)
-        self.traces = dict([*self.traces.items(), (number, "".join(chunks))][-_MOST_TRACES:])
-        uri, ranks = f"tw://traces/{number}", list(exported.ranks)
-        rows = [{"run": run, "ranks": ranks, "uri": uri, "bytes": size}]
+        self.traces = dict([*self.traces.items(), (number, made["trace"])][-_MOST_TRACES:])
+        uri, size = f"tw://traces/{number}", len(made["trace"].encode())
+        rows = [{"run": run, "ranks": made["ranks"], "uri": uri, "bytes": size}]
         line = f"{uri}: {show(size, 'bytes')}"
         found = _answered("export_trace", [line], enveloped("export trace", rows))
         link = ResourceLink(uri=uri, name=f"trace {number}", mime_type="application/json", size=size)
@@ -441,24 +418,19 @@ def _limits(reasons: Iterable[Row]) -> Iterator[str]:
 def _findings(found: Result) -> Iterator[str]:
     """A line per finding, with all its ranks; figures are those of the worst rank."""
     yield from _limits(found.recording)
-    rows = found.rows()
-    blocks: dict[tuple[object, ...], list[tuple[int, Row]]] = {}
-    for at, row in enumerate(rows):
-        blocks.setdefault((row["severity"], row["run_id"], row["rule"], row["subject"]), []).append((at, row))
-    counts = Counter(row["severity"] for row in rows)
-    by_severity = ", ".join(f"{counts[each]} {each}" for each in reversed(SEVERITIES) if counts[each])
+    rows: Sequence[Row] = found.rows()
     runs = [each.partition("@v")[0] for each in found.provenance.runs]
-    yield f"{plural(len(rows), 'finding')} in {plural(len(runs), 'run')}: {by_severity or 'none'}"
-    for block in blocks.values():
-        at, worst = block[0]
-        where = f"rank{'s' if len(block) > 1 else ''} {rank_list([row['rank'] for _, row in block])}"
+    yield f"{plural(len(runs), 'run')}: {findings_headline(rows) if rows else 'no finding'}"
+    for block in finding_blocks(rows):
+        worst = block[0]
+        where = f"rank{'s' if len(block) > 1 else ''} {rank_list([row['rank'] for row in block])}"
         where += f" of run {runs.index(worst['run_id'])}" if len(runs) > 1 else ""
         saving = worst["saving_step_ns"]
         saves = "" if saving is None else f", saves up to {show(saving, 'ns')} per step"
         yield (
             f"{_own(worst['severity'])} {_own(worst['rule'])}: {where}, {show(worst['share'], 'ratio')} of"
             f" the time{saves}; confidence {_own(worst['confidence'])};"
-            f" evidence: show {_own(worst['evidence'])}; row {at}"
+            f" evidence: show {_own(worst['evidence'])}; row {rows.index(worst)}"
         )
 
 

@@ -14,18 +14,17 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial, wraps
+from functools import partial
 from hashlib import sha256
 from socket import socket
 from threading import Thread
-from time import time
+from time import monotonic, sleep, time
 from traceback import extract_tb
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 import uvicorn
-from msgspec import Struct
 from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -34,34 +33,30 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Contract, Param
 from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import ParamError, StoreUnavailable, TwError, UnknownName
 from tracewarehouse.hints import cli_text
 from tracewarehouse.location import Location
-from tracewarehouse.memory_limits import Limits
 from tracewarehouse.present.answers import change_row
 from tracewarehouse.present.pages import assets, render_page, with_links
-from tracewarehouse.present.plot.charts import Bar as ChartBar
-from tracewarehouse.present.plot.charts import Segment, bar_chart, stacked_bars
-from tracewarehouse.present.plot.theme import color_key
-from tracewarehouse.present.render.text import plural, show
+from tracewarehouse.present.plot.chart_for_result import measures, page_chart
+from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.document import (
     Card,
     Figure,
     Page,
     Section,
-    Table,
     Verdict,
     distinct_labels,
+    result_table,
 )
 from tracewarehouse.result import Result, contract_list, enveloped
 from tracewarehouse.runs.recording import verdict
 from tracewarehouse.runs.rows import recording_limits
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.serve.child import LimitedQueries, without_option
+from tracewarehouse.serve.child import LimitedCalls, Statement, without_option
 from tracewarehouse.serve.security import Guard
-from tracewarehouse.temp_folders import temporary_folder
 from tracewarehouse.version import __version__
 from tracewarehouse.warehouse import Warehouse
 
@@ -70,13 +65,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 _KEPT_BYTES = 64 << 20
 _MOST_COMPUTED = 2  # pages at a time
-_MOST_QUERY_ROWS, _MOST_QUERY_BYTES, _QUERY_S = 100_000, 1_000_000, 10.0  # bytes and seconds of the body
+_MOST_QUERY_ROWS, _MOST_QUERY_BYTES = 100_000, 1_000_000  # bytes of the body
 _MOST_ROWS, _MOST_CHART_ROWS = 500, 5_000  # of an analysis on a page
-_MOST_BARS = 20
-_BREAKDOWN = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "other_ns", "idle_ns")
-_PATIENCE_S = 10.0
+_PATIENCE_S, _LOOK_S = 10.0, 3.0  # with slow clients; between looks at traces
 _OF_GUARD = ("token", "retry")
-_OF_ROWS = (("rank", "all"), ("sort", "-column"))
 _SUMMARY = ("time", "time_ns", "time_of", "steps", "severity", "finding")
 _MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 _FOOTER = f"tracewarehouse {__version__}"
@@ -123,23 +115,12 @@ class Given:
             raise ParamError(f"unknown parameter: {name}", "/api lists the parameters")
 
 
-class Statement(Struct, forbid_unknown_fields=True):
-    """The body of `POST /api/query`."""
-
-    sql: str
-    runs: list[str] | None = None
-    ranks: list[int] | None = None
-    max_rows: int = _MOST_QUERY_ROWS
-    spreadsheet: bool = False
-
-
 class Field(NamedTuple):
-    """A field of the form above a page; with `choices` one of these."""
+    """A field of the form above a page, besides the parameters of an analysis."""
 
     name: str
-    value: str
-    placeholder: str = ""
-    title: str = ""
+    default: str = ""
+    doc: str = ""
     choices: tuple[str, ...] = ()
 
 
@@ -149,7 +130,11 @@ class Bar(NamedTuple):
     runs: tuple[str, ...] = ()
     action: str = ""
     hidden: tuple[tuple[str, str], ...] = ()
-    fields: tuple[Field, ...] = ()
+    fields: tuple[Field | Param, ...] = ()
+    values: Mapping[str, str] = {}
+
+
+_OF_ROWS = Field("rank", "all"), Field("sort", "-column")
 
 
 class Kept:
@@ -304,49 +289,26 @@ def _linked(html: str, bar: Bar) -> str:
     return with_links(html, "".join(render_page("served_bar.html", bar=bar)))
 
 
-class Failure(NamedTuple):
-    """An error as it is answered."""
+def _failed(request: Request, error: Exception) -> Response:
+    """The answer to a request that failed: JSON for programs and scripts, else a page."""
+    status, shown = _failure(error)
+    if request.url.path.startswith(("/api/", "/summary")):
+        return Response(enveloped("api", error=shown), status, media_type="application/json")
+    page = _head("Not shown", shown["message"] or "")
+    return _html(_page("served.html", Bar(), page=page, kind="error", failure=shown), status)
 
-    status: int
-    kind: str
-    message: str
-    hint: str | None
 
-
-def _failure(error: Exception) -> Failure:
-    """Status, class, message and hint of an error; what is not expected is printed for the owner."""
+def _failure(error: Exception) -> tuple[int, dict[str, str | None]]:
+    """Status, and class, message and hint; of what is not expected, the place is printed for the owner."""
     if not isinstance(error, TwError | StoreUnavailable):
         place = extract_tb(error.__traceback__)[-1]  # no values, which may be secret
         sys.stderr.write(f"tw: unexpected {type(error).__name__} at {place.filename}:{place.lineno}\n")
-        return Failure(500, type(error).__name__, "unexpected error", "tw serve prints where it was")
+        message, where = "unexpected error", "tw serve prints where it was"
+        return 500, {"class": type(error).__name__, "message": message, "hint": where}
     kinds = {StoreUnavailable: 503, RunChanged: 409, UnknownName: 404}
     status = next((kinds[each] for each in kinds if isinstance(error, each)), 400)
     hint = error.hint and cli_text(error.hint)
-    return Failure(status, type(error).__name__, cli_text(error.message), hint)
-
-
-def _error_json(failure: Failure) -> Response:
-    error = {"class": failure.kind, "message": failure.message, "hint": failure.hint}
-    return Response(enveloped("api", error=error), failure.status, media_type="application/json")
-
-
-def _error_page(failure: Failure) -> Response:
-    page = _head("Not shown", failure.message)
-    text = _page("served.html", Bar(), page=page, kind="error", failure=failure)
-    return Response(text, failure.status, media_type="text/html")
-
-
-def _answering(handler: Handler, failed: Callable[[Failure], Response]) -> Handler:
-    """Errors become answers."""
-
-    @wraps(handler)
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except Exception as error:
-            return failed(_failure(error))
-
-    return answer
+    return status, {"class": type(error).__name__, "message": cli_text(error.message), "hint": hint}
 
 
 def _head(title: str, subtitle: str = "") -> Mapping[str, object]:
@@ -355,12 +317,26 @@ def _head(title: str, subtitle: str = "") -> Mapping[str, object]:
 
 
 class Server:
-    """The pages and answers of a warehouse; `place` is the option that selects it in commands."""
+    """The pages and answers of a warehouse, which is `shown` as its runs' origin.
 
-    def __init__(self, root: Location, verify: bool, place: str) -> None:
-        self.root, self.verify, self.place = root, verify, place
+    `place` is the option that selects it in commands.
+    """
+
+    def __init__(self, root: Location, verify: bool, place: str, shown: str) -> None:
+        self.verify, self.place, self.shown = verify, place, shown
         self.catalog, self.kept = Catalog.load(), Kept()
-        self.queries = LimitedQueries(root, verify=verify)
+        self.calls = LimitedCalls(root, verify=verify)
+
+    def follow(self, moves: Iterator[tuple[Location, str] | None]) -> None:
+        """Answers from the next warehouse and place when there is one; runs in a separate thread.
+
+        Looking for one takes at most a third of the time.
+        """
+        while True:
+            started = monotonic()
+            if (move := next(moves)) is not None:
+                self.calls.root, self.place = move
+            sleep(max(_LOOK_S, 2 * (monotonic() - started)))
 
     def routes(self) -> list[Route]:
         """All addresses."""
@@ -372,19 +348,18 @@ class Server:
             "/show": self.show_page,
             "/sql": self.sql_page,
             "/api": self.api_page,
+            "/summary": self.summary,
         }
         answers: dict[str, Handler] = {f"/api/{name}": partial(self.answer, name) for name in ANSWERS}
         return [
-            *(Route(path, _answering(page, _error_page)) for path, page in pages.items()),
-            *(Route(path, _answering(answer, _error_json)) for path, answer in answers.items()),
-            Route("/summary", _answering(self.summary, _error_json)),
-            Route("/api/query", _answering(self.query, _error_json), methods=["POST"]),
+            *(Route(path, handler) for path, handler in (pages | answers).items()),
+            Route("/api/query", self.query, methods=["POST"]),
             Route("/static/{name}", self.static),
         ]
 
     def opened(self) -> Warehouse:
         """The warehouse as it is now."""
-        return Warehouse(self.root, catalog=self.catalog, verify=self.verify, read_only=True)
+        return Warehouse(self.calls.root, catalog=self.catalog, verify=self.verify, read_only=True)
 
     async def pinned(self, *selectors: str) -> tuple[SelectedRun, ...]:
         """The versions that selectors name now."""
@@ -429,13 +404,12 @@ class Server:
             statement = msgspec.json.decode(body, type=Statement)
         except msgspec.DecodeError as error:
             raise ParamError(f"the body is not valid: {error}", _QUERY_PARAMS) from error
-        limits = Limits(max_rows=max(0, min(statement.max_rows, _MOST_QUERY_ROWS)))
-        work = self.queries.query(statement.sql, limits, statement.runs, statement.ranks)
+        most = max(0, min(statement.max_rows or 0, _MOST_QUERY_ROWS))
+        work = self.calls.query(replace(statement, format=kind, max_rows=most))
         try:
-            found = await while_connected(request, work)
+            content = await while_connected(request, work)
         except QueryLimitError as error:
             raise without_option(error) from error
-        content = await in_thread(partial(_content, found, kind, statement.spreadsheet))
         headers = {} if kind == "json" else {"Content-Disposition": f'attachment; filename="query.{kind}"'}
         return Response(content, media_type=_MEDIA_TYPES[kind], headers=headers)
 
@@ -466,7 +440,7 @@ class Server:
 
     async def list_page(self, request: Request) -> Response:
         """The runs, which the script reads and looks for again."""
-        return await self.own_page("runs", _head("Runs", f"of {self.root}"))
+        return await self.own_page("runs", _head("Runs", f"of {self.shown}"))
 
     async def report_page(self, request: Request) -> Response:
         """The report of a version of a run, or on two."""
@@ -497,25 +471,16 @@ class Server:
         if selectors != given_runs:
             others = [each for each in request.query_params.multi_items() if each[0] != "run"]
             return _to("/show", [*others, *(("run", each) for each in selectors)])
-        values = dict(request.query_params)
+        values, measure = dict(request.query_params), given.one("chart", "") or None
 
         def compute() -> str:
             with self.opened() as warehouse, _of_versions(selectors):
                 found = analyzed(warehouse.select(selectors, ranks or None), str(contract.ref), given)
-            page = replace(_shown(found, contract, selectors), place=self.place)
-            fields = [
-                Field(
-                    each.name,
-                    values.get(each.name, ""),
-                    str("" if each.default is None else each.default),
-                    each.doc,
-                    tuple(map(str, each.choices)),
-                )
-                for each in contract.params
-            ]
-            fields += [Field(name, values.get(name, ""), hint) for name, hint in _OF_ROWS]
+            page = replace(_shown(found, contract, selectors, measure), place=self.place)
             hidden = ("analysis", contract.name), *(("run", each) for each in selectors)
-            return _linked("".join(page.html()), Bar(tuple(selectors), "/show", hidden, tuple(fields)))
+            drawn = Field("chart", "column", choices=tuple(each.name for each in measures(contract.columns)))
+            fields: tuple[Field | Param, ...] = (*contract.params, *_OF_ROWS, drawn)
+            return _linked("".join(page.html()), Bar(tuple(selectors), "/show", hidden, fields, values))
 
         key = ("show", *sorted(request.query_params.multi_items()), *map(_key, runs))
         return _html(await self.kept.get(key, compute))
@@ -526,8 +491,8 @@ class Server:
         metric = given.one("metric", "step_time")
         by = [label for each in given.many("by") for label in each.split(",")]
         given.end()
-        fields = Field("metric", metric), Field("by", ",".join(by), "label.K")
-        bar = Bar(action="/history", fields=fields)
+        fields, values = (Field("metric"), Field("by", "label.K")), {"metric": metric, "by": ",".join(by)}
+        bar = Bar(action="/history", fields=fields, values=values)
 
         def compute() -> str:
             try:
@@ -535,7 +500,7 @@ class Server:
                     return _linked(warehouse.history(metric, by=by).html(), bar)
             except TwError as error:
                 page = _head("History", metric)
-                return _page("served.html", bar, page=page, kind="error", failure=_failure(error))
+                return _page("served.html", bar, page=page, kind="error", failure=_failure(error)[1])
 
         async with self.kept.turns:
             return _html(await in_thread(compute))
@@ -573,93 +538,59 @@ class Server:
         return _html(await self.kept.get((kind, *runs), compute))
 
 
-def _html(text: str | bytes) -> Response:
-    return Response(text, media_type="text/html")
+def _html(text: str | bytes, status: int = 200) -> Response:
+    return Response(text, status, media_type="text/html")
 
 
 def _to(path: str, values: Iterable[tuple[str, str]]) -> Response:
     return RedirectResponse(f"{path}?{urlencode(list(values))}", 303)
 
 
-def _shown(found: Result, contract: Contract, runs: Sequence[str]) -> Page:
+def _shown(found: Result, contract: Contract, runs: Sequence[str], measure: str | None) -> Page:
     """The page of an analysis: what is to be said about its rows, a chart, and the first rows."""
-    fields, docs = found.columns(), {column.name: column.doc for column in contract.columns}
     command = f"tw show {contract.name} {' '.join(f'--run {each}' for each in runs)}"
-    rows = [list(row.values()) for row in found.head(_MOST_ROWS).rows()]
-    docs_of = tuple(docs[each.name] for each in fields)
-    table = Table(contract.name, "Rows", fields, docs_of, rows, len(found), command)
-    figures = tuple(_figures(contract, found.head(_MOST_CHART_ROWS).rows()))
-    cards = (Card("Chart", "", figures),) if figures else ()
+    table = result_table(found, contract.name, "Rows", command, most=_MOST_ROWS)
+    cards = tuple(_charts(found, contract, measure))
     skipped = Counter(each.reason for each in found.skipped)
     notes = [f"{plural(count, 'rank')} skipped: {cli_text(why)}" for why, count in skipped.items()]
     notes += map(cli_text, found.notices)
-    title, summary = plural(len(found), "row"), contract.summary
-    section = Section("rows", title, summary, cards, (table,), statements=tuple(notes))
+    section = Section("rows", "Chart" if cards else "Rows", "", cards, (table,), statements=tuple(notes))
     facts = ("Analysis", str(contract.ref)), ("Runs", ", ".join(runs))
-    answer = Verdict(f"{title} of {', '.join(runs)}")
-    return Page(contract.name, contract.name, summary, facts, answer, (), (section,), _FOOTER, ())
+    answer = Verdict(f"{plural(len(found), 'row')} of {', '.join(runs)}")
+    return Page(contract.name, contract.name, contract.summary, facts, answer, (), (section,), _FOOTER, ())
 
 
-def _figures(contract: Contract, rows: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
-    """The parts of a breakdown, else the largest values of the column that sorts the rows."""
-    measures = [each for each in contract.columns if each.unit not in (None, "id", "ts", "depth")]
-    by_size = [each for key in contract.order for each in measures if key == f"-{each.name}"]
-    for column in [*by_size, *measures][:1]:
-        known = [row for row in rows if row[column.name] is not None]
-        largest = sorted(known, key=lambda row: -abs(row[column.name]))[:_MOST_BARS]
-        keys = [key for key in contract.grain if len({str(row[key]) for row in largest}) > 1]
-        words = (
-            [str(row[key]) if isinstance(row[key], str) else f"{key} {row[key]}" for key in keys]
-            for row in largest
-        )
-        labels = distinct_labels([" ".join(each) or column.name for each in words])
-        parts = [each.name for each in measures if each.name in _BREAKDOWN]
-        if largest and len(parts) > 2:
-            segments = [
-                Segment(
-                    label, part, row[part] or 0, color_key(part), f"{label} {part}: {show(row[part], 'ns')}"
-                )
-                for label, row in zip(labels, largest, strict=True)
-                for part in parts
-            ]
-            yield Figure(", ".join(parts), stacked_bars(segments, labels, parts, ""))
-        elif largest:
-            texts = [show(row[column.name], column.unit) for row in largest]
-            bars = [
-                ChartBar(
-                    label,
-                    float(row[column.name]),
-                    color_key(str(row.get("kind") or row.get("cause"))),
-                    text,
-                    f"{label}: {text}",
-                )
-                for label, text, row in zip(labels, texts, largest, strict=True)
-            ]
-            yield Figure(f"{column.name}, largest first", bar_chart(bars))
+def _charts(found: Result, contract: Contract, measure: str | None) -> Iterator[Card]:
+    """The chart, if there is something to draw: of all rows, or of some, which it says."""
+    every = -(-len(found) // _MOST_CHART_ROWS) or 1
+    is_ranking = any(key.startswith("-") for key in contract.order)
+    some = found.table if is_ranking else found.table.take(list(range(0, len(found), every)))
+    with suppress(TwError):
+        rows = replace(found, table=some).head(_MOST_CHART_ROWS).rows()
+        figure = Figure(*page_chart(contract, rows, _chart_labels, measure))
+        note = f"Of the first {len(rows):,} rows." if is_ranking else f"Of every {every:,}th row."
+        yield Card("", note if every > 1 else "", (figure,))
+
+
+def _chart_labels(names: list[str], places: list[str]) -> list[str]:
+    """Places and short names: the ends of long labels are not shown."""
+    known = list(dict.fromkeys(names))
+    short = dict(zip(known, distinct_labels(known) if any(known) else known, strict=True))
+    return [f"{place} {short[name]}".strip() for place, name in zip(places, names, strict=True)]
 
 
 async def _body(request: Request) -> bytes:
     """The body of a request, which has to be short and arrive soon."""
     body = bytearray()
     try:
-        async with asyncio.timeout(_QUERY_S):
+        async with asyncio.timeout(_PATIENCE_S):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > _MOST_QUERY_BYTES:
                     raise ParamError("the query has more than 1 MB")
     except TimeoutError:
-        raise ParamError(f"the body did not arrive within {_QUERY_S:.0f} s") from None
+        raise ParamError(f"the body did not arrive within {_PATIENCE_S:.0f} s") from None
     return bytes(body)
-
-
-def _content(found: Result, kind: str, spreadsheet: bool) -> str | bytes:
-    """The rows in a format."""
-    if kind == "json":
-        return found.envelope("query")
-    if kind == "csv":
-        return "".join(found.csv(spreadsheet=spreadsheet))
-    with temporary_folder() as folder:
-        return found.write(folder / "rows.parquet").read_bytes()
 
 
 class _Patient(H11Protocol):
@@ -687,9 +618,10 @@ class _Patient(H11Protocol):
 
 def serve(server: Server, listening: socket, token: str, hosts: frozenset[str]) -> None:
     """Answers requests at a socket until the process is interrupted."""
-    guarded = Guard(Starlette(routes=server.routes()), token, hosts)
+    failed = dict.fromkeys((TwError, StoreUnavailable, Exception), _failed)
+    app = Starlette(routes=server.routes(), exception_handlers=failed)
     config = uvicorn.Config(
-        guarded,
+        Guard(app, token, hosts),
         http=_Patient,
         ws="none",
         lifespan="off",
@@ -704,4 +636,4 @@ def serve(server: Server, listening: socket, token: str, hosts: frozenset[str]) 
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run([listening])
     finally:
-        server.queries.close()
+        server.calls.close()

@@ -23,6 +23,8 @@ import pytest
 import tracewarehouse
 from cli_runner import TW, environment, tw
 from conftest import ROOT
+from tracewarehouse.cli.paths import _stored, follow
+from tracewarehouse.cli.session import Session
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import cache
@@ -325,6 +327,48 @@ def test_the_cache_is_bounded_but_entries_in_use_stay(
     os.close(cache._handles.pop(folders[1].with_suffix(".lock")))
     newest, _ = cache.cached([ONE], [2], fill)
     assert entries(store) == {folders[0].name, newest.name}
+
+
+def test_traces_that_come_later_are_stored_once_they_are_complete(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, session = tmp_path / "job", Session()
+    folder.mkdir()
+    looks = follow(session, [str(folder)])
+    assert next(looks) is None
+    _stored(session, [str(folder)], may_be_empty=True)
+
+    def looked(count: int = 2) -> list[bool]:
+        return [next(looks) is not None for _ in range(count)]
+
+    def runs() -> list[tuple[str, int, int]]:
+        rows = tracewarehouse.Warehouse(session.warehouse).runs().rows()
+        return [(row["run_id"], row["version"], row["ranks_present"]) for row in rows]
+
+    assert runs() == [] and looked() == [False, False]
+    one_rank(folder / "one")
+    assert looked() == [False, True] and runs() == [("one", 1, 1)]
+    (folder / "broken.json").write_text('{"traceEvents": [{"ph": "X", "na')
+    with_other_content(folder / "two")
+    assert looked(3) == [False, True, False] and runs() == [("one", 1, 1), ("two", 1, 1)]
+    # A file that is being written waits for its end; others do not wait for it.
+    whole = (FIRST_STEPS / "rank1.json.gz").read_bytes()
+    shutil.copy(FIRST_STEPS / "rank2.json.gz", folder / "two")
+    for size in (1000, 2000, len(whole)):
+        (folder / "one" / "rank1.json.gz").write_bytes(whole[:size])
+        assert looked(1) == [size == 2000]
+        assert ("one", 1, 1) in runs()
+    assert looked(1) == [True] and runs() == [("one", 2, 2), ("two", 2, 2)]
+    # A trace that is written again replaces what was stored.
+    shutil.copy(folder / "two" / ONE.name, folder / "one")
+    assert looked()[1] and {run[0] for run in runs()} == {"one", "two"}
+    assert len(entries(store)) <= 3, "earlier entries are deleted"
+    printed = capsys.readouterr().err
+    assert printed.count("broken.json") == 1, "what is wrong is said once"
+    # The next start finds it.
+    again = Session()
+    _stored(again, [str(folder)], may_be_empty=True)
+    assert again.warehouse == session.warehouse and "ingested before" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("one_rule", "short_pages")

@@ -6,12 +6,14 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow.parquet as parquet
@@ -21,7 +23,7 @@ import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
 from cli_runner import environment
 from cli_runner import tw as command
-from conftest import ROOT
+from conftest import ROOT, deep
 from hostile_names import NAMES, hostile_trace
 from object_store import BUCKET, s3_server
 from server import Server, served
@@ -57,6 +59,9 @@ def server(root: Path) -> Iterator[Server]:
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with browser(tmp_path_factory.mktemp("browser")) as opened:
         opened.set_view(1280)
+        # Pages look for changes ten times as often.
+        faster = "const after = setTimeout; window.setTimeout = (call, ms) => after(call, ms / 10);"
+        opened.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": faster})
         yield opened
 
 
@@ -145,6 +150,11 @@ def test_analyses_have_parameters_a_chart_and_a_table(server: Server, window: Br
     click(window, ".bar form button")
     assert "kernel_wait_ns=1s" in window.driver.current_url and len(window.cells("stream_idle")) < len(rows)
     assert text_of(window, ".bar .shown") == "slow@v1"
+    window.driver.get(f"{server.base}/show?analysis=step_summary&run=slow@v1&chart=period_ns")
+    assert text_of(window, "figcaption") == "period_ns by step"
+    assert window.run("return document.querySelectorAll('figure path[stroke-width=\"1.5\"]').length") == 1
+    chosen = window.run("return document.querySelector('.bar [name=chart]').value")
+    assert chosen == "period_ns"
     window.driver.get(f"{server.base}/history")
     assert "step_time, 2 runs" in text_of(window, "main")
     assert window.errors() == []
@@ -315,33 +325,36 @@ def test_a_list_that_has_not_changed_is_not_sent_again(server: Server) -> None:
     assert (again.status, again.body) == (304, b"")
 
 
+_RUN = "IGNORE-all-previous=instructions"
+_SQL = quote('SELECT DISTINCT name, name AS "<img src=x onerror=alert(4)>" FROM events')
+FEW_PAGES = ["/", f"/report?run={_RUN}", "/show?analysis=kernel_summary", f"/sql#sql={_SQL}"]
+OTHER_PAGES = [
+    f"/report?run={_RUN}&head=second",
+    f"/analyses?run={quote('<img src=x onerror=alert(5)>')}",
+    *(f"/show?analysis={each}" for each in ("name_summary", "op_summary", "launch_stats")),
+    f"/show?analysis=kernel_summary&rank={quote('<script>')}",
+    f"/show?analysis=kernel_summary&chart={quote('<script>')}",
+    f"/history?metric={quote('<script>alert(6)</script>')}&by={quote('label.<img>')}",
+    f"/history?by={quote('label.k0')}",
+    f"/report?run={quote('<img src=x onerror=alert(7)>')}",
+    "/api",
+]
+
+
 @needs_chromium
-def test_misleading_names_are_text_on_every_page(tmp_path: Path, window: Browser) -> None:
+@pytest.mark.parametrize("pages", [FEW_PAGES, *deep([OTHER_PAGES])], ids=len)
+def test_misleading_names_are_text_on_every_page(tmp_path: Path, window: Browser, pages: list[str]) -> None:
     root, labels = tmp_path / "wh", {f"k{at}": name for at, name in enumerate(NAMES) if name.isprintable()}
     labels |= {"<img src=x onerror=alert(1)>": "<script>alert(2)</script>"}
     warehouse = tw.open(root)
     trace = hostile_trace(tmp_path / "rank0.json")
-    warehouse.ingest(trace, run="IGNORE-all-previous=instructions", labels=labels, jobs=1)
-    warehouse.ingest(trace, run="second", labels=labels, jobs=1)
+    for run in (_RUN, "second"):
+        warehouse.ingest(trace, run=run, labels=labels, jobs=1)
     warehouse.record()
     with served(root, log=tmp_path / "log") as server:
-        first = server.send("/api/runs").json["result"][0]["run_id"]
         window.driver.get(server.url)
         window.driver.get_log("browser")
-        sql = quote('SELECT DISTINCT name, name AS "<img src=x onerror=alert(4)>" FROM events')
-        for path in (
-            "/",
-            f"/report?run={quote(first)}",
-            f"/report?run={quote(first)}&head=second",
-            f"/analyses?run={quote('<img src=x onerror=alert(5)>')}",
-            *(f"/show?analysis={each}" for each in ("kernel_summary", "name_summary", "op_summary")),
-            f"/show?analysis=kernel_summary&rank={quote('<script>')}",
-            f"/history?metric={quote('<script>alert(6)</script>')}&by={quote('label.<img>')}",
-            f"/history?by={quote('label.k0')}",
-            f"/sql#sql={sql}",
-            f"/report?run={quote('<img src=x onerror=alert(7)>')}",
-            "/api",
-        ):
+        for path in pages:
             window.driver.get(server.base + path)
             if path == "/":
                 until(lambda: "…" not in text_of(window, "#runs tbody") and len(window.cells("runs")) == 3)
@@ -360,13 +373,25 @@ def test_misleading_names_are_text_on_every_page(tmp_path: Path, window: Browser
             assert errors == [], path
 
 
-def test_traces_are_ingested_into_the_cache_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = tw.simulate(tmp_path / "job", ranks=1, steps=3, stacks=False)
-    with served(None, made.files[0].parent, log=tmp_path / "log") as server:
-        (row,) = server.send("/api/runs").json["result"]
-        assert row["ranks_present"] == 1
+def test_traces_are_ingested_into_the_cache_also_later(tmp_path: Path) -> None:
+    made = tw.simulate(tmp_path / "made", ranks=1, steps=3, stacks=False)
+    (tmp_path / "job").mkdir()
+    with served(None, tmp_path / "job", log=tmp_path / "log", look=0.2) as server:
+
+        def runs() -> list[dict[str, Any]]:
+            return list(server.send("/api/runs").json["result"])
+
+        assert runs() == [], "it starts before the first trace"
+        for at in (1, 2):
+            (tmp_path / "job" / f"broken{at}.json").write_text('{"traceEvents": [{"ph": "X", "na')
+            shutil.copytree(made.files[0].parent, tmp_path / "job" / f"run{at}")
+            until(lambda: len(runs()) == 1)
+            assert [row["ranks_present"] for row in runs()] == [1]
+        row = runs()[0]
         page = server.send(server.send("/report", {"run": row["run_id"]}).headers["location"])
         assert page.status == 200 and " -w " in page.text, "commands name the cache"
+        assert server.query("SELECT count(*) AS n FROM runs").json["result"] == [{"n": 1}]
+    assert "refused: " in (tmp_path / "log").read_text() and "broken1.json" in (tmp_path / "log").read_text()
 
 
 def test_a_warehouse_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@
       if (row.version === null) make(name, 'span', row.run_id); else link(name, row.run_id, '/report', { run: key });
       const of = row.ranks_expected === null ? '' : ' of ' + row.ranks_expected;
       make(name, 'small', `${row.ranks_present}${of} ranks, ${row.state}`);
-      for (const each of ['time', 'steps', 'finding', 'recording']) cells[each] = make(line, 'td', '', each === 'time' ? 'n' : each === 'steps' ? '' : 'text');
+      for (const each of ['time', 'steps', 'finding', 'recording']) cells[each] = make(line, 'td', '', { time: 'n', finding: 'text', recording: 'long' }[each]);
       cells.time.textContent = row.version === null ? '' : '…';
       const labels = Object.entries(row.labels || {}).map(([label, value]) => `${label}=${value}`);
       make(line, 'td', labels.join(', '), 'long');
@@ -187,7 +187,7 @@
       const table = find('rows').querySelector('table'), names = found.columns.map(each => each.name);
       const heads = document.createElement('tr');
       for (const each of found.columns) {
-        const head = make(heads, 'th', each.name);
+        const head = make(heads, 'th', each.name, /INT|DOUBLE|FLOAT|DECIMAL/.test(each.type) ? 'n' : '');
         head.title = visible([each.type, each.unit].filter(Boolean).join(', '));
       }
       table.tHead.replaceChildren(heads);
