@@ -342,7 +342,7 @@ OTHER_PAGES = [
 
 
 @needs_chromium
-@pytest.mark.parametrize("pages", [FEW_PAGES, *deep([OTHER_PAGES])], ids=len)
+@pytest.mark.parametrize("pages", [FEW_PAGES, *deep(OTHER_PAGES)], ids=len)
 def test_misleading_names_are_text_on_every_page(tmp_path: Path, window: Browser, pages: list[str]) -> None:
     root, labels = tmp_path / "wh", {f"k{at}": name for at, name in enumerate(NAMES) if name.isprintable()}
     labels |= {"<img src=x onerror=alert(1)>": "<script>alert(2)</script>"}
