@@ -157,18 +157,20 @@ def follow(session: Session, paths: Sequence[str]) -> Iterator[tuple[Location, s
     seen = stored = {file: file.stamp for file in discover(paths)[0]}
     yield None
     while True:
-        before, seen = seen, {file: file.stamp for file in discover(paths)[0]}
-        complete = {file: stamp for file, stamp in seen.items() if before.get(file) == stamp}
         base = session.warehouse
         assert isinstance(base, Path)
-        if not complete.items() <= stored.items():
-            # Without files that are gone, other runs may have other names.
-            same = base if stored.keys() <= seen.keys() else None
-            try:
+        try:
+            before, seen = seen, {file: file.stamp for file in discover(paths)[0]}
+            complete = {file: stamp for file, stamp in seen.items() if before.get(file) == stamp}
+            if not complete.items() <= stored.items():
+                # Without files that are gone, other runs may have other names.
+                same = base if stored.keys() <= seen.keys() else None
                 _stored(session, list(complete), may_be_empty=True, base=same, said=said)
                 stored = complete
-            except Exception as error:
-                session.out.notice(f"note: new traces are not stored: {error}")
+        except Exception as error:
+            if (line := f"note: new traces are not stored: {error}") not in said:
+                session.out.notice(line)
+                said.add(line)
         is_moved = session.warehouse != base
         if is_moved:
             if older not in (None, base, session.warehouse):  # what it answered has ended

@@ -140,14 +140,18 @@ def _evict(place: Path) -> None:
             size = json.loads(lock.read_bytes())["bytes"]
         total += size
         if not size or total > _LIMIT_BYTES:
-            with suppress(OSError):  # in use, or a file system without locks
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _empty(handle, lock.with_suffix(""))
+            _delete_unused(handle, lock.with_suffix(""))
         os.close(handle)
 
 
 def forget(folder: Path) -> None:
-    """Leaves an entry to the next call that stores something, which deletes it if no process uses it."""
+    """Deletes an entry that this process does not need anymore, unless another one uses it."""
     handle = _handles.pop(folder.with_suffix(".lock"))
-    os.ftruncate(handle, 0)
+    _delete_unused(handle, folder)
     os.close(handle)
+
+
+def _delete_unused(handle: int, folder: Path) -> None:
+    with suppress(OSError):  # in use, or a file system without locks
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _empty(handle, folder)

@@ -64,7 +64,7 @@ class Statement(Struct, forbid_unknown_fields=True):
     sql: str
     runs: list[str] | None = None
     ranks: list[int] | None = None
-    max_rows: int | None = _LIMITS.max_rows
+    max_rows: int = 100_000
     spreadsheet: bool = False
     format: Literal["json", "csv", "parquet"] = "json"
 

@@ -404,7 +404,7 @@ class Server:
             statement = msgspec.json.decode(body, type=Statement)
         except msgspec.DecodeError as error:
             raise ParamError(f"the body is not valid: {error}", _QUERY_PARAMS) from error
-        most = max(0, min(statement.max_rows or 0, _MOST_QUERY_ROWS))
+        most = max(0, min(statement.max_rows, _MOST_QUERY_ROWS))
         work = self.calls.query(replace(statement, format=kind, max_rows=most))
         try:
             content = await while_connected(request, work)
