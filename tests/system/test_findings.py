@@ -242,6 +242,19 @@ def test_a_slow_rank_saves_what_it_works_longer_than_a_rank_that_waits(
     assert found[1] > 10 * found[0]
 
 
+def test_a_slow_rank_without_a_gpu_saves_the_waits_of_another(tmp_path: Path) -> None:
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(Path(__file__).parents[1] / "data" / "gloo-cpu", run="job", jobs=1)
+    spans = analyzed_interval(warehouse, "job")
+    waits: dict[int, list[tuple[int, int]]] = {rank: [] for rank in spans}
+    for row in warehouse.query("SELECT * FROM collective_arrivals WHERE straggler_rank = 1").rows():
+        start, end = spans[row["rank"]]
+        if start <= row["start_ns"] < end:
+            waits[row["rank"]].append((row["start_ns"], row["start_ns"] + row["wait_ns"]))
+    saved = {row["rank"]: row["saving_ns"] for row in warehouse.slow_rank().rows()}
+    assert saved == {0: 0, 1: max(map(union_ns, waits.values())), 2: 0, 3: 0} and saved[1] > 50_000_000
+
+
 def test_memory_pressure_is_the_peak_as_a_share_of_gpu_memory(wh: Warehouse, everything: Result) -> None:
     (header,) = wh.query("SELECT header FROM ranks WHERE run_id = 'full'").rows()
     memory = json.loads(header["header"])["deviceProperties"][0]["totalGlobalMem"]

@@ -132,7 +132,7 @@ WITH
     )
   ),
   communicated AS (
-    -- Communication but sends and receives, while nothing else runs.
+    -- Communication but sends and receives, while nothing else runs on the GPU; no rows of ranks without one.
     SELECT
       segment.run_id,
       segment.rank,
@@ -160,7 +160,7 @@ WITH
       pair.straggler_rank AS rank,
       sum(pair.waited_ns)::BIGINT AS caused_ns,
       -- All ranks take equally long: the late one works longer by what it communicates less.
-      max(least(pair.waited_ns, coalesce(greatest(waiting.exposed_ns - late.exposed_ns, 0), pair.waited_ns))) AS saving_ns,
+      max(greatest(least(pair.waited_ns, coalesce(waiting.exposed_ns - late.exposed_ns, pair.waited_ns)), 0)) AS saving_ns,
       arg_max(pair.steps, (pair.waited_ns, -pair.waiter)) AS steps,
       arg_max(pair.analyzed_ns, (pair.waited_ns, -pair.waiter)) AS analyzed_ns
     FROM pair
