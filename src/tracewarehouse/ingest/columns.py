@@ -543,6 +543,7 @@ def read_table(
         return reader.read_all()
     if not is_large(text_bytes):
         return Columns.read(reader)
+    release_memory()
     columns = opened.enter_context(closing(SpilledColumns.spill(reader, spill)))
     release_memory()
     return columns
