@@ -11,13 +11,17 @@
 -- [changes]
 -- 1 = "First version. From the public source of the plug-in in NCCL 2.27 to 2.29; untested on real data."
 -- ///
+-- What belongs to one collective shares a correlation ID: itself, its channels and proxy operations, and its kernel.
 WITH numbered AS (
   SELECT
     * EXCLUDE (others),
     row_number() OVER (PARTITION BY pid, cat, name, id, ph ORDER BY file_row) AS occurrence,
     -- The channels and proxy operations of a collective are between its begin and its end.
-    last_value(CASE WHEN cat IN ('COLL', 'P2P') AND ph = 'b' THEN file_row END IGNORE NULLS) OVER (
-      PARTITION BY pid ORDER BY file_row
+    nullif(
+      last_value(CASE WHEN cat IN ('COLL', 'P2P') THEN if(ph = 'b', file_row, -1) END IGNORE NULLS) OVER (
+        PARTITION BY pid ORDER BY file_row
+      ),
+      -1
     ) AS collective_row
   FROM records
 ),
@@ -41,7 +45,7 @@ collectives AS (
 kernels AS (
   SELECT collective_row, min(ts_ns) AS start_ns, max(end_ns) AS end_ns, count(*) AS channels
   FROM slices
-  WHERE cat = 'GPU'
+  WHERE cat = 'GPU' AND name = 'KernelCh'
   GROUP BY collective_row
 )
 SELECT
@@ -51,12 +55,12 @@ SELECT
   -- Calls nest; what they start overlaps.
   if(ends_with(cat, 'API') OR cat = 'GROUP', tid, concat_ws(' ', cat, coalesce(args::JSON ->> '$.CommHash', args::JSON ->> '$.Channel')))
     AS tid,
-  CASE WHEN ts_ns <> 0 THEN ts_ns END AS ts_ns, CASE WHEN end_ns >= ts_ns THEN end_ns - ts_ns END AS dur_ns, args
+  CASE WHEN ts_ns <> 0 THEN ts_ns END AS ts_ns, CASE WHEN end_ns >= ts_ns THEN end_ns - ts_ns END AS dur_ns, collective_row AS correlation, args
 FROM slices
 UNION ALL BY NAME
 SELECT
   2 AS part, file_row, 'X' AS ph, 'kernel' AS category, 'ncclDevKernel_' || name AS name,
-  '0' AS pid, stream::VARCHAR AS tid, 0::BIGINT AS device, stream,
+  '0' AS pid, stream::VARCHAR AS tid, file_row AS correlation, 0::BIGINT AS device, stream,
   kernels.start_ns AS ts_ns, kernels.end_ns - kernels.start_ns AS dur_ns, TRUE AS has_collective,
   lower(name) AS collective, communicator AS process_group, sequence AS collective_sequence, elements AS in_elements,
   CASE lower(datatype)

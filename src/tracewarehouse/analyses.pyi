@@ -42,6 +42,9 @@ class Analyses(Generic[T_co]):
         self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
     ) -> T_co:
         """Detects GPU idle time caused by synchronizing calls that block the host."""
+    def collective_algorithms(self) -> T_co:
+        """Algorithm, protocol and channels that NCCL chose for collectives of each size, as its profiler
+        plug-in records them, and how long their kernels take."""
     def collective_bandwidth(self, *, min_groups: int = 3) -> T_co:
         """Algorithm and bus bandwidth of collectives by process group, element type and message size, with
         skew kept apart."""

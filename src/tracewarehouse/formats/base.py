@@ -6,9 +6,10 @@ above this module depends on which profiler wrote a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -47,6 +48,11 @@ class Part(Struct, frozen=True):
     addition: str = ""
     process: int | None = None
     start_ns: int | None = None
+
+
+def numbered(names: Sequence[str]) -> tuple[Part, ...]:
+    """Parts with these names; of several, the rank is the place."""
+    return tuple(Part(name, rank=at if len(names) > 1 else None) for at, name in enumerate(names))
 
 
 # The reason of a loss behind a complete trace: no writer will continue such a file.
@@ -227,17 +233,44 @@ class Request(Struct, frozen=True):
     policy: Policy = NO_POLICY
 
 
-class OnePartFile(Struct, frozen=True):
-    """A TraceFile. `source` reads the file and may raise TraceFormatError; `addition` as in `Part`."""
+class SourceType(Protocol):
+    """What reads a part of a file: a class of sources. Raises TraceFormatError."""
 
-    path: Path
-    source: Callable[[Path, Request], Source]
-    addition: str = ""
+    def __call__(self, path: Path, part: Part, request: Request, /) -> Source: ...
 
-    def parts(self) -> tuple[Part, ...]:
-        """The single part."""
+
+class PartFormat(ABC):
+    """A Format whose parts a Source reads; by default one part, which adds `addition` to a rank."""
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    source: ClassVar[SourceType]
+    addition: ClassVar[str] = ""
+
+    @abstractmethod
+    def detect(self, path: Path, head: bytes) -> bool:
+        """As in `Format`."""
+
+    def parts(self, path: Path) -> tuple[Part, ...]:
+        """The parts of a file. Raises TraceFormatError if there is none."""
         return (Part(addition=self.addition),)
 
+    def open(self, path: Path) -> PartFile:
+        """The file; nothing is read yet. Raises TraceFormatError if it is incomplete."""
+        return PartFile(self, path, self.source)
+
+
+class PartFile(Struct, frozen=True):
+    """A TraceFile."""
+
+    format: PartFormat
+    path: Path
+    source: SourceType
+
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the file. Raises TraceFormatError if there is none."""
+        return self.format.parts(self.path)
+
     def read(self, part: Part, request: Request) -> Source:
-        """Reads the file. Raises TraceFormatError."""
-        return self.source(self.path, request)
+        """Reads a part. Raises TraceFormatError."""
+        return self.source(self.path, part, request)

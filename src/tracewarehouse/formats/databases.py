@@ -53,19 +53,14 @@ _FUNCTIONS: Final = ("min", "max", "count")
 Condition: TypeAlias = tuple[str, tuple[int, ...]]
 
 
-def is_sqlite(head: bytes) -> bool:
-    """Whether a file that starts with these bytes is an SQLite database."""
-    return head.startswith(SQLITE_MAGIC)
-
-
 def has_tables(path: Path, head: bytes, test: Callable[[Database], bool]) -> bool:
     """Whether this is a readable SQLite database that passes the test; `head` as in `Format.detect`."""
-    if not is_sqlite(head) or path.is_dir():
+    if not head.startswith(SQLITE_MAGIC) or path.is_dir():
         return False
     try:
         # The head may be that of decompressed content, which SQLite cannot open.
         with path.open("rb") as file, Database(path) as database:
-            return is_sqlite(file.read(len(SQLITE_MAGIC))) and test(database)
+            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC and test(database)
     except TraceFormatError:
         return False
 
@@ -148,11 +143,6 @@ class Database:
         batches = self.batches(table, columns) if table in self.tables else ()
         return [row for batch in batches for row in batch.to_pylist()]
 
-    def texts(self, table: str, key: str, value: str) -> dict[str, str]:
-        """Two columns of a small table as a mapping, without nulls."""
-        rows = self.records(table, {key: pa.string(), value: pa.string()})
-        return {row[key]: row[value] for row in rows if None not in (row[key], row[value])}
-
     def batches(
         self, table: str, columns: Mapping[str, pa.DataType], where: Condition | None = None
     ) -> Iterator[pa.RecordBatch]:
@@ -160,11 +150,11 @@ class Database:
         present = [name for name in columns if name in self.tables[table]]
         condition, values = where or ("TRUE", ())
         source = f"FROM {self.named(table)} NOT INDEXED WHERE {condition}"
-        if present and _adbc() is not None:
+        if present and (adbc := _adbc()) is not None:
             same = self._same(source, values, {name: columns[name] for name in present})
             # One column at least counts the rows.
             read = {name: columns[name] for name in present if name not in same or len(same) == len(present)}
-            found = _read_with_adbc(self.path, f"SELECT {_listed(read)} {source}", values, read)
+            found = _read_with_adbc(adbc, self.path, f"SELECT {_listed(read)} {source}", values, read)
             if found is not None:
                 for batch in found.to_batches(max_chunksize=_DRIVER_ROWS):
                     yield _with_same(batch, columns, same)
@@ -263,14 +253,12 @@ def _with_same(
 
 
 def _read_with_adbc(
-    path: Path, sql: str, values: tuple[int, ...], columns: Mapping[str, pa.DataType]
+    adbc: _Adbc, path: Path, sql: str, values: tuple[int, ...], columns: Mapping[str, pa.DataType]
 ) -> pa.Table | None:
     """The rows of a SELECT by the ADBC driver, which needs a quarter of the time.
 
-    None if it is not installed, or if a value has another type: then the standard library reads and counts.
+    None if a value has another type: then the standard library reads and counts.
     """
-    if (adbc := _adbc()) is None:
-        return None
     for value in values:
         sql = sql.replace("?", str(int(value)), 1)
     try:

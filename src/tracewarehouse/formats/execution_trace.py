@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.source_tables import Notes, RecordFormat, RecordSource, short_text
+from tracewarehouse.formats.base import PartFormat
+from tracewarehouse.formats.source_tables import Notes, RecordSource, short_text
 from tracewarehouse.late_regex import late_regex
 
 TABLE: Final = "execution_nodes"
@@ -276,10 +277,10 @@ class ExecutionTraceSource(RecordSource):
         return {"clock": "unknown", "source_schema": short_text(self._trace.schema, self._redactor, 40)}
 
 
-class ExecutionTraceFormat(RecordFormat):
+class ExecutionTraceFormat(PartFormat):
     """A Format."""
 
-    name = NAME
+    name = addition = NAME
     source = ExecutionTraceSource
 
     def detect(self, path: Path, head: bytes) -> bool:

@@ -14,23 +14,31 @@ order, and beside them:
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Request, Source
+from tracewarehouse.formats.base import (
+    ACTIVITIES,
+    Defect,
+    Outcome,
+    Part,
+    PartFile,
+    PartFormat,
+    Request,
+    Source,
+)
 from tracewarehouse.formats.databases import check_complete, has_tables, open_database
 from tracewarehouse.formats.file_text import sqlite_format
 from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
@@ -56,7 +64,7 @@ if TYPE_CHECKING:
 
 # DuckDB's names of the types of raw columns.
 RAW_TYPES: Final = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "BLOB": pa.binary()}
-_BATCH_ROWS: Final = 1 << 18
+_BATCH_ROWS: Final = 1 << 16
 _LARGE_BYTES: Final = 1 << 30
 _PART_BITS: Final = 40
 _OTHERS, _ROW = "others", "file_row"
@@ -368,45 +376,22 @@ class DatabaseSource(CollectedSource):
         return True
 
 
-class DatabaseFormat(ABC):
-    """A Format of databases that the contract of its name maps; it has a part per process."""
-
-    name: ClassVar[str]
-    version: ClassVar[int] = 1
-    source: ClassVar[type[DatabaseSource]]
+class DatabaseFormat(PartFormat):
+    """A Format of databases that the contract of its name maps; by default of one part."""
 
     def has(self, tables: Mapping[str, Collection[str]]) -> bool:
         """Whether a database with these tables and columns has this format."""
         return sqlite_format(tables) == f"{self.name}_sqlite"
 
-    @abstractmethod
-    def parts(self, path: Path) -> tuple[Part, ...]:
-        """The parts of a file. Raises TraceFormatError if there is none."""
-
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is a database with the tables of the format."""
         return has_tables(path, head, lambda database: self.has(database.tables))
 
-    def open(self, path: Path) -> DatabaseFile:
+    def open(self, path: Path) -> PartFile:
         """The file. Raises TraceFormatError if it is incomplete."""
         if not path.is_dir():
             check_complete(path)
-        return DatabaseFile(self, path)
-
-
-class DatabaseFile(Struct, frozen=True):
-    """A TraceFile."""
-
-    format: DatabaseFormat
-    path: Path
-
-    def parts(self) -> tuple[Part, ...]:
-        """The parts of the file. Raises TraceFormatError if there is none."""
-        return self.format.parts(self.path)
-
-    def read(self, part: Part, request: Request) -> DatabaseSource:
-        """Reads the activities of a part."""
-        return self.format.source(self.path, part, request)
+        return super().open(path)
 
 
 class ContractFormat(DatabaseFormat):
@@ -414,7 +399,7 @@ class ContractFormat(DatabaseFormat):
 
     def __init__(self, contract: Contract) -> None:
         self.name = contract.name  # type: ignore[misc]
-        self.source = partial(ContractSource, contract.name)  # type: ignore[assignment, misc]
+        self.source = partial(ContractSource, contract.name)  # type: ignore[misc]
         self._required = {
             (table.name, column)
             for table in contract.raw_tables
@@ -424,10 +409,6 @@ class ContractFormat(DatabaseFormat):
     def has(self, tables: Mapping[str, Collection[str]]) -> bool:
         """Whether the tables have all required columns, of which there must be one."""
         return bool(self._required) and all(column in tables.get(name, ()) for name, column in self._required)
-
-    def parts(self, path: Path) -> tuple[Part, ...]:
-        """The single part."""
-        return (Part(),)
 
 
 class ContractSource(DatabaseSource):
@@ -458,21 +439,31 @@ def own_formats() -> Iterator[ContractFormat]:
     )
 
 
-# Findings about a recording by Nsight Systems that do not apply to what is joined.
+# Findings about a recording that do not apply to what is joined.
 _OF_ITSELF: Final = ("rank_assumed", "clock_not_utc", "process_not_read")
+# Format of a recording → the contract that finds it in the trace of torch.
+_MATCHED_BY: Final = {"nccl_profiler": "nccl_torch"}
+
+
+class Recording(NamedTuple):
+    """What another tool recorded of the process of a trace: name of the file, format, and what opens it."""
+
+    name: str
+    format: str
+    read: Callable[[], Source]
 
 
 class JoinedSource:
-    """A Source: a trace of torch, and what only Nsight Systems recorded of its process.
+    """A Source: a trace of torch, and what only Nsight Systems or NCCL's plug-in recorded of its process.
 
-    `read` opens the recording by Nsight Systems. It is left out if it does not match or cannot be read.
+    A recording is left out if it does not match or cannot be read.
     """
 
-    def __init__(self, trace: Source, read: Callable[[], Source]) -> None:
-        self._trace, self._read, self._notes = trace, read, Notes()
-        self._recording: Outcome | None = None
-        # Row of the recording → event of the rank.
-        self._added: dict[int, int] = {}
+    def __init__(self, trace: Source, recordings: Sequence[Recording]) -> None:
+        self._trace, self._recordings = trace, recordings
+        self._findings: list[Defect] = []
+        # Those that are joined, and for each: row → event of the rank.
+        self._joined: list[tuple[Outcome, dict[int, int]]] = []
 
     @property
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
@@ -488,55 +479,64 @@ class JoinedSource:
             slices.append(batch.filter(pc.fill_null(is_slice, False)))
             rows += len(batch)
             yield batch
-        try:
-            recording = self._read()
-            found = recording.tables[ACTIVITIES].read_all()
-        except TraceFormatError as error:
-            self._notes.add("not_joined", 1, error.message)
-            return
-        for added in self._beside(slices, found.to_batches()):
-            ids = range(rows, rows + len(added))
-            self._added |= dict(zip(added["file_row"].to_pylist(), ids, strict=True))
-            rows += len(added)
-            yield from _added_rows(found, added, ids, batches.schema)
-        if "joined" in self._notes.found:
-            self._recording = recording.outcome()
-
-    def _beside(self, *both: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the recording that are added, by their number, and their time and arguments."""
-        from tracewarehouse.duck import engine
-
-        contract = contract_of("nsys_torch")
-        with engine.scratch(threads=1) as con:
-            for table, batches in zip(contract.raw_tables, both, strict=True):
-                names = [name for name, _ in table.columns if name in batches[0].schema.names]
-                types = {name: batches[0].schema.field(name).type for name in names}
-                some = (batch.select(names) for batch in batches)
-                register(con, table, raw_table(table, contract.name, types, some))
-            for batch in con.sql(contract.body).to_arrow_reader(_BATCH_ROWS):
-                yield _without_findings(batch, self._notes)
+        for name, format_, read in self._recordings:
+            notes, places = Notes(), dict[int, int]()
+            try:
+                recording = read()
+                found = recording.tables[ACTIVITIES].read_all()
+            except TraceFormatError as error:
+                notes.add("not_joined", 1, error.message)
+            else:
+                contract = contract_of(_MATCHED_BY.get(format_, "nsys_torch"))
+                for added in _beside(contract, slices, found.to_batches(), notes):
+                    ids = range(rows, rows + len(added))
+                    places |= zip(added["file_row"].to_pylist(), ids, strict=True)
+                    rows += len(added)
+                    yield from _added_rows(found, added, ids, batches.schema)
+                if "joined" in notes.found:
+                    self._joined.append((recording.outcome(), places))
+            self._findings += (
+                Defect(rule, count, f"{name}: {example}") for rule, (count, example) in notes.found.items()
+            )
 
     def outcome(self) -> Outcome:
-        """The facts about the trace, and about the recording if it is joined."""
-        trace, recording = self._trace.outcome(), self._recording
-        notes = (Defect(rule, *found) for rule, found in self._notes.found.items())
-        if recording is None:
-            return replace(trace, findings=(*trace.findings, *notes))
-        header = {**json.loads(recording.header_json), **json.loads(trace.header_json)}
-        more = (each for each in recording.findings if each.rule not in _OF_ITSELF)
-        places = ((self._added.get(each.event_id or 0), each) for each in recording.redactions)
-        return replace(
-            trace,
-            digest=sha256(f"{trace.digest} {recording.digest}".encode()).hexdigest(),
-            header_json=json.dumps(header, ensure_ascii=False),
-            stored_bytes=trace.stored_bytes + recording.stored_bytes,
-            events=trace.events + len(self._added),
-            redactions=(
-                *trace.redactions,
-                *(replace(each, event_id=at) for at, each in places if at is not None),
-            ),
-            findings=(*trace.findings, *notes, *more),
-        )
+        """The facts about the trace, and about the recordings that are joined."""
+        found = self._trace.outcome()
+        found = replace(found, findings=(*found.findings, *self._findings))
+        for recording, places in self._joined:
+            header = {**json.loads(recording.header_json), **json.loads(found.header_json)}
+            redactions = ((places.get(each.event_id or 0), each) for each in recording.redactions)
+            found = replace(
+                found,
+                digest=sha256(f"{found.digest} {recording.digest}".encode()).hexdigest(),
+                header_json=json.dumps(header, ensure_ascii=False),
+                stored_bytes=found.stored_bytes + recording.stored_bytes,
+                events=found.events + len(places),
+                redactions=(
+                    *found.redactions,
+                    *(replace(each, event_id=at) for at, each in redactions if at is not None),
+                ),
+                findings=(
+                    *found.findings, *(each for each in recording.findings if each.rule not in _OF_ITSELF)
+                ),
+            )  # fmt: skip
+        return found
+
+
+def _beside(
+    contract: Contract, trace: Sequence[pa.RecordBatch], recording: Sequence[pa.RecordBatch], notes: Notes
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a recording that are added, by their number, and their time and arguments."""
+    from tracewarehouse.duck import engine
+
+    with engine.scratch(threads=1) as con:
+        for table, batches in zip(contract.raw_tables, (trace, recording), strict=True):
+            names = [name for name, _ in table.columns if name in batches[0].schema.names]
+            types = {name: batches[0].schema.field(name).type for name in names}
+            some = (batch.select(names) for batch in batches)
+            register(con, table, raw_table(table, contract.name, types, some))
+        for batch in con.sql(contract.body).to_arrow_reader(_BATCH_ROWS):
+            yield _without_findings(batch, notes)
 
 
 def _added_rows(

@@ -12,13 +12,13 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Outcome, Request
+from tracewarehouse.formats.base import Outcome, Part, PartFormat, Request
 from tracewarehouse.formats.file_text import TextStream, digest_of, holds_objects, read_text
 from tracewarehouse.formats.kineto.batches import Spill
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.event_array import Losses
 from tracewarehouse.formats.kineto.scanner import Batch, PythonScanner, State
-from tracewarehouse.formats.source_tables import FileSource, RecordFormat
+from tracewarehouse.formats.source_tables import FileSource
 from tracewarehouse.late_regex import late_regex
 
 TABLE: Final = "memory_timeline"
@@ -123,8 +123,8 @@ _LIST_START: Final = late_regex(rb"\s*\[")
 class MemoryTimelineSource(FileSource):
     """A Source that fills `memory_timeline` only."""
 
-    def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path, request)
+    def __init__(self, path: Path, part: Part, request: Request) -> None:
+        super().__init__(path, part, request)
         self._batches = Spill(request.spill)
         self._row_count = 0
         self._repaired: list[int] = []
@@ -205,12 +205,11 @@ class MemoryTimelineSource(FileSource):
             self._row_count += batch.rows
 
 
-class MemoryTimelineFormat(RecordFormat):
+class MemoryTimelineFormat(PartFormat):
     """A Format."""
 
     name = NAME
     source = MemoryTimelineSource
-    adds = False
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is a list that starts with a list of four integers and has no object in `head`."""

@@ -6,13 +6,13 @@ The plug-in writes a file per communicator and rank, or one per process.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Part
+from tracewarehouse.formats.base import Part, PartFormat
 from tracewarehouse.formats.file_text import head_of, read_text
 from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, map_tables, raw_table
 from tracewarehouse.formats.source_tables import TextSource
@@ -21,14 +21,13 @@ from tracewarehouse.late_regex import late_regex
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracewarehouse.formats.base import Request
-
 
 NAME: Final = "nccl_profiler"
 _FIRST: Final = late_regex(
-    rb'\s*\[\s*\{[^{}]*"cat"\s*:\s*"(GROUP|GROUP_API|COLL|COLL_API|P2P|P2P_API|PROXY|GPU)"'
+    rb'\s*\[\s*\{[^{}]*"cat"\s*:\s*"(GROUP|GROUP_API|COLL|COLL_API|P2P|P2P_API|PROXY|GPU|CE_COLL)"'
 )
 _RANK: Final = late_regex(rb'"CommHash"\s*:\s*"?(\w+)"?\s*,\s*"Rank"\s*:\s*(\d{1,6})\b')
+_PROCESS: Final = late_regex(rb'"pid"\s*:\s*"?(\d{1,10})\b')
 _HEAD_BYTES: Final = 1 << 20
 _HINT: Final = "the plug-in completes the file when the communicator is destroyed"
 
@@ -50,37 +49,6 @@ class _Record(msgspec.Struct):
         ts_ns = None if self.ts is None else round(self.ts * 1000)
         args = bytes(self.args).decode()
         return {"name": self.name, "cat": self.cat, "ph": self.ph, "ts_ns": ts_ns, **ids, "args": args}
-
-
-class NcclProfilerFormat:
-    """A Format."""
-
-    name = NAME
-    version = 1
-
-    def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this is a list of events that begins with one of the plug-in."""
-        return _FIRST.match(head) is not None
-
-    def open(self, path: Path) -> NcclProfilerFile:
-        """The file; nothing is read yet."""
-        return NcclProfilerFile(path)
-
-
-class NcclProfilerFile(msgspec.Struct, frozen=True):
-    """A TraceFile of one part."""
-
-    path: Path
-
-    def parts(self) -> tuple[Part, ...]:
-        """The process, with its rank in the first communicator."""
-        found = _RANK.search(head_of(self.path, _HEAD_BYTES))
-        found = found or _RANK.search(read_text(self.path, keep=True).buffer)
-        return (Part(rank=int(found[2]) if found else None),)
-
-    def read(self, part: Part, request: Request) -> NcclProfilerSource:
-        """Reads the activities."""
-        return NcclProfilerSource(self.path, part, request)
 
 
 class NcclProfilerSource(TextSource):
@@ -107,8 +75,24 @@ class NcclProfilerSource(TextSource):
         if rank := _RANK.search(text):
             self._notes.add("rank_assumed", 1, f"rank {int(rank[2])} of communicator {rank[1].decode()}")
 
-    def _header(self) -> Mapping[str, Any]:
-        return {}
-
     def _facts(self) -> Mapping[str, object]:
         return {"clock": "unknown"}
+
+
+class NcclProfilerFormat(PartFormat):
+    """A Format."""
+
+    name = NAME
+    source = NcclProfilerSource
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is a list of events that begins with one of the plug-in."""
+        return _FIRST.match(head) is not None
+
+    def parts(self, path: Path) -> tuple[Part, ...]:
+        """The process, with its rank in the first communicator."""
+        head = head_of(path, _HEAD_BYTES)
+        found = _RANK.search(head) or _RANK.search(read_text(path, keep=True).buffer)
+        process = _PROCESS.search(head)
+        rank = int(found[2]) if found else None
+        return (Part(rank=rank, process=int(process[1]) if process else None),)

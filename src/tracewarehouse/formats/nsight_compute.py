@@ -14,7 +14,8 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.source_tables import Notes, RecordFormat, RecordSource
+from tracewarehouse.formats.base import PartFormat
+from tracewarehouse.formats.source_tables import Notes, RecordSource
 from tracewarehouse.late_regex import late_regex
 
 # A single separator with groups of three digits behind it says nothing: 1,215 is 1215 or 1.215.
@@ -231,10 +232,10 @@ class NsightComputeSource(RecordSource):
         return metrics(rows_of(lines), self._path)
 
 
-class NsightComputeFormat(RecordFormat):
+class NsightComputeFormat(PartFormat):
     """A Format."""
 
-    name = NAME
+    name = addition = NAME
     source = NsightComputeSource
 
     def detect(self, path: Path, head: bytes) -> bool:

@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Part, Request
+from tracewarehouse.formats.base import Part, PartFile, Request
 from tracewarehouse.formats.databases import Database, open_database, tables_of
 from tracewarehouse.formats.file_text import FileContent, digest_of
 from tracewarehouse.formats.mapped import (
-    DatabaseFile,
     DatabaseFormat,
     DatabaseSource,
     contract_of,
@@ -438,10 +437,10 @@ class NsysReportFormat(NsysFormat):
         """The processes of the report. Raises TraceFormatError if there is none."""
         return super().parts(_database_of(path))
 
-    def open(self, path: Path) -> DatabaseFile:
+    def open(self, path: Path) -> PartFile:
         """The exported report. Raises TraceFormatError if nsys is missing, fails or takes too long."""
         super().open(_database_of(path))
-        return DatabaseFile(self, path)
+        return PartFile(self, path, self.source)
 
 
 def _database_of(report: Path) -> Path:

@@ -63,13 +63,6 @@ class _Packets(NamedTuple):
     fields: Fields
     scope: Numbers
 
-    def texts(self, fields: Fields, messages: int) -> pa.Array:
-        """The text of a field in each message, null without it."""
-        places = np.full(messages, -1)
-        places[fields.message] = np.arange(len(fields.message))
-        texts = self.wire.texts(fields.start, fields.end, _LONGEST_NAME)
-        return texts.take(pa.array(places, mask=places < 0))
-
     def named(self, kind: int, own: pa.Array, ids: Numbers, scopes: Numbers) -> pa.Array:
         """Texts, or those with an ID."""
         interned = self.fields.of(_INTERNED)
@@ -77,7 +70,7 @@ class _Packets(NamedTuple):
         fields, count = self.wire.fields(entries), len(entries.start)
         known = _keys(self.scope[interned.message[entries.message]], fields.last(1, count), -2)
         places = _places(known, _keys(scopes, ids, -1))
-        texts = self.texts(fields.of(2), count)
+        texts = self.wire.texts_of(fields.of(2), count, _LONGEST_NAME)
         named = self.wire.repeated(texts, pa.array(places, mask=places < 0))
         return pc.coalesce(own, named.dictionary_decode())
 
@@ -113,7 +106,7 @@ def records(data: NDArray[np.uint8], categories: Mapping[str, str]) -> Records:
     columns["Stream_Id"] = (
         pc.coalesce(to_ints(columns["Stream_Id"]), streams) if "Stream_Id" in columns else streams
     )
-    own = (found.texts(event.of(number), rows) for number in (_CATEGORY, _NAME))
+    own = (wire.texts_of(event.of(number), rows, _LONGEST_NAME) for number in (_CATEGORY, _NAME))
     category = found.named(_CATEGORIES, next(own), event.last(_CATEGORY_IID, rows), scopes)
     name = found.named(_NAMES, next(own), event.last(_NAME_IID, rows), scopes)
     is_timed = pc.is_valid(columns.get("Start_Timestamp", pa.nulls(rows)))
@@ -134,7 +127,9 @@ def _tracks(found: _Packets, wanted: Numbers) -> tuple[pa.Array, int]:
     """The stream in the name of each track, and the process."""
     descriptors = found.fields.of(_DESCRIPTOR)
     track, count = found.wire.fields(descriptors), len(descriptors.start)
-    names = pc.extract_regex(found.texts(track.of(2), count), r"STREAM \[(?P<stream>\d+)\]")
+    names = pc.extract_regex(
+        found.wire.texts_of(track.of(2), count, _LONGEST_NAME), r"STREAM \[(?P<stream>\d+)\]"
+    )
     places = _places(track.last(1, count), wanted)
     streams = to_ints(pc.struct_field(names, "stream")).take(pa.array(places, mask=places < 0))
     owners = (found.wire.fields(track.of(number)).of(1).value for number in (_PROCESS, _THREAD))
@@ -146,10 +141,15 @@ def _annotations(found: _Packets, event: Fields, rows: int, scopes: Numbers) -> 
     """The annotations of events as columns: integers, or texts if one of them is a text."""
     given = event.of(_ANNOTATION)
     fields, count, scopes = found.wire.fields(given), len(given.start), scopes[given.message]
-    labels = found.named(
-        _LABELS, found.texts(fields.of(_LABEL), count), fields.last(_LABEL_IID, count), scopes
+    labels, texts = (
+        found.named(
+            kind,
+            found.wire.texts_of(fields.of(own), count, _LONGEST_NAME),
+            fields.last(number, count),
+            scopes,
+        )
+        for kind, own, number in ((_LABELS, _LABEL, _LABEL_IID), (_TEXTS, _TEXT, _TEXT_IID))
     )
-    texts = found.named(_TEXTS, found.texts(fields.of(_TEXT), count), fields.last(_TEXT_IID, count), scopes)
     values, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)
     for number in (_BOOL, _UNSIGNED, _SIGNED):
         numbers = fields.of(number)

@@ -13,8 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 from tracewarehouse.formats import file_text
+from tracewarehouse.formats.base import PartFormat
 from tracewarehouse.formats.pickles.reader import PlainSource
-from tracewarehouse.formats.source_tables import RecordFormat
 from tracewarehouse.late_regex import late_regex
 
 # Each address is allocated and freed in turn, and an active block continues its last allocation: it takes the
@@ -80,10 +80,10 @@ class MemorySnapshotSource(PlainSource):
             self._notes.add(rule, rows, example or "")
 
 
-class MemorySnapshotFormat(RecordFormat):
+class MemorySnapshotFormat(PartFormat):
     """A Format."""
 
-    name = SNAPSHOT
+    name = addition = SNAPSHOT
     source = MemorySnapshotSource
 
     def detect(self, path: Path, head: bytes) -> bool:
@@ -102,10 +102,10 @@ class FlightRecorderSource(PlainSource):
     what = "a flight recorder dump"
 
 
-class FlightRecorderFormat(RecordFormat):
+class FlightRecorderFormat(PartFormat):
     """A Format."""
 
-    name = RECORDER
+    name = addition = RECORDER
     source = FlightRecorderSource
 
     def detect(self, path: Path, head: bytes) -> bool:

@@ -221,6 +221,13 @@ class Wire(Struct):
             found = pa.array([each.decode(errors="replace") for each in bytes_.to_pylist()], pa.string())
         return found
 
+    def texts_of(self, fields: Fields, messages: int, longest: int = _LONGEST_TEXT) -> pa.Array:
+        """The text of a field in each message, null without it."""
+        places = np.full(messages, -1)
+        places[fields.message] = np.arange(len(fields.message))
+        texts = self.texts(fields.start, fields.end, longest)
+        return texts.take(pa.array(places, mask=places < 0))
+
     def repeated(self, texts: pa.Array, places: pa.Array) -> pa.Array:
         """The texts at these places, null for null."""
         size = values_of(pc.binary_length(texts), 0).astype(np.int64)

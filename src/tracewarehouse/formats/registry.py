@@ -114,14 +114,12 @@ def is_trace_folder(path: Path) -> bool:
 
 
 def _error(path: Path, head: bytes) -> Exception:
-    from tracewarehouse.formats.databases import is_sqlite
-
     if path.is_dir():
         head_of(path, 1)  # raises
     file_text.check_readable(path, head)
     if path.suffix.lower() == ".pftrace":
         return file_text.UnsupportedFormatError(path, "perfetto")
-    if is_sqlite(head):
+    if head.startswith(file_text.SQLITE_MAGIC):
         return _sqlite_error(path)
     if head.lstrip()[:1] == b"{":
         return file_text.UnsupportedFormatError(path, file_text.object_format(file_text.top_keys(head)))
@@ -130,10 +128,10 @@ def _error(path: Path, head: bytes) -> Exception:
 
 def _sqlite_error(path: Path) -> Exception:
     """Why a database is not ingested: damaged, of an unsupported format, or none of ours."""
-    from tracewarehouse.formats.databases import Database, check_complete, is_sqlite
+    from tracewarehouse.formats.databases import Database, check_complete
 
     with path.open("rb") as file:
-        if not is_sqlite(file.read(16)):
+        if file.read(16) != file_text.SQLITE_MAGIC:
             return TraceFormatError(path, "a compressed SQLite database", hint="unpack it with gunzip")
     try:
         check_complete(path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Part
+from tracewarehouse.formats.base import Part, numbered
 from tracewarehouse.formats.databases import Database
 from tracewarehouse.formats.mapped import DatabaseFormat, DatabaseSource, query
 from tracewarehouse.formats.source_tables import rank_reason, short_text
@@ -105,11 +105,7 @@ class RocpdFormat(DatabaseFormat):
         if not found:
             hint = "record with rocprofv3 --sys-trace --output-format rocpd"
             raise TraceFormatError(path, "the file contains no GPU activity", hint=hint)
-        several = len(found) > 1
-        return tuple(
-            Part(f"{guid} pid {pid}", rank=number if several else None)
-            for number, (_, _, pid, guid) in enumerate(found)
-        )
+        return numbered([f"{guid} pid {pid}" for _, _, pid, guid in found])
 
 
 RPD: Final = "rpd"
@@ -127,7 +123,8 @@ class RpdSource(DatabaseSource):
     format = RPD
 
     def _begin(self, database: Database) -> Mapping[str, object]:
-        self._metadata = database.texts("rocpd_metadata", "tag", "value")
+        rows = database.records("rocpd_metadata", {"tag": _TEXT, "value": _TEXT})
+        self._metadata = {row["tag"]: row["value"] for row in rows if None not in row.values()}
         pid = int(self._part.name.removeprefix(_PROCESS))
         self._notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
         if self._part.rank is not None:
@@ -158,7 +155,4 @@ class RpdFormat(DatabaseFormat):
         if not found:
             hint = "record with runTracer.sh -o FILE"
             raise TraceFormatError(path, "the file contains no GPU activity", hint=hint)
-        return tuple(
-            Part(f"{_PROCESS}{pid}", rank=number if len(found) > 1 else None)
-            for number, (pid, _) in enumerate(found)
-        )
+        return numbered([f"{_PROCESS}{pid}" for pid, _ in found])

@@ -19,7 +19,7 @@ import pyarrow.json as pa_json
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.base import OnePartFile, Part
+from tracewarehouse.formats.base import Part, PartFile, PartFormat, numbered
 from tracewarehouse.formats.file_text import csv_tables, head_of, read_text
 from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, map_tables, raw_table
 from tracewarehouse.formats.perfetto import records
@@ -31,12 +31,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracewarehouse.contracts.contract import RawTable
-    from tracewarehouse.formats.base import Request
     from tracewarehouse.formats.file_text import Buffer
 
 
 NAME: Final = "rocprofv3"
-VERSION: Final = 1
 _KERNELS: Final = "kernel_dispatch"
 _COPIES: Final = "memory_copy"
 _NAMED: Final = (_COPIES, "hip_api", "hsa_api", "marker_api", "rccl_api")
@@ -75,52 +73,6 @@ class _Content(msgspec.Struct):
 
 def _is_perfetto(head: bytes) -> bool:
     return head[:1] == b"\n" and b"begin_ns" in head and b"corr_id" in head and not _JSON.match(head)
-
-
-class Rocprofv3Format:
-    """A Format."""
-
-    name = NAME
-    version = VERSION
-
-    def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this is JSON of rocprofiler-sdk-tool, or a CSV file or Perfetto trace of records."""
-        if _CSV_HEADER.match(head) or _is_perfetto(head):
-            return True
-        if head.lstrip()[:1] != b"{" or b"rocprofiler-sdk-tool" not in head:
-            return False
-        return file_text.object_format(file_text.top_keys(head)) == NAME
-
-    def open(self, path: Path) -> Rocprofv3File | OnePartFile:
-        """The file; nothing is read yet."""
-        head = head_of(path, _HEADER_BYTES)
-        if csv_tables(path) or _CSV_HEADER.match(head):
-            return OnePartFile(path, Rocprofv3CsvSource)
-        is_perfetto = head[:1] == b"\n" and not _JSON.match(head)
-        return OnePartFile(path, Rocprofv3PerfettoSource) if is_perfetto else Rocprofv3File(path)
-
-
-class Rocprofv3File:
-    """A TraceFile: a part per process."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def parts(self) -> tuple[Part, ...]:
-        """The processes in file order. Raises TraceFormatError."""
-        found = _decode(self.path, read_text(self.path, keep=True).buffer)
-        several = len(found) > 1
-        return tuple(
-            Part(
-                f"{number} pid {each.metadata.get('pid')}" if several else "",
-                rank=number if several else None,
-            )
-            for number, each in enumerate(found)
-        )
-
-    def read(self, part: Part, request: Request) -> Rocprofv3Source:
-        """Reads the activities of a process."""
-        return Rocprofv3Source(self.path, part, request)
 
 
 class Rocprofv3Source(TextSource):
@@ -195,9 +147,6 @@ class Rocprofv3Source(TextSource):
 
 class Rocprofv3CsvSource(CollectedSource):
     """A Source with the activities of one process, whose CSV files are beside each other."""
-
-    def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path, Part(), request)
 
     def _facts(self) -> Mapping[str, object]:
         return {"clock": "boot"}
@@ -431,3 +380,37 @@ def _marker_texts(process: _Process) -> dict[int, str]:
         for key, text in pairs
         if isinstance(key, int) and abs(key) < 2**63 and isinstance(text, str)
     }
+
+
+class Rocprofv3Format(PartFormat):
+    """A Format: a part per process."""
+
+    name = NAME
+
+    def open(self, path: Path) -> PartFile:
+        """The file; nothing is read yet."""
+        return PartFile(self, path, _source_of(path))
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is JSON of rocprofiler-sdk-tool, or a CSV file or Perfetto trace of records."""
+        if _CSV_HEADER.match(head) or _is_perfetto(head):
+            return True
+        if head.lstrip()[:1] != b"{" or b"rocprofiler-sdk-tool" not in head:
+            return False
+        return file_text.object_format(file_text.top_keys(head)) == NAME
+
+    def parts(self, path: Path) -> tuple[Part, ...]:
+        """The processes in file order. Raises TraceFormatError."""
+        if _source_of(path) is not Rocprofv3Source:
+            return super().parts(path)
+        found = _decode(path, read_text(path, keep=True).buffer)
+        pids = (each.metadata.get("pid") for each in found)
+        return numbered([f"{number} pid {pid}" for number, pid in enumerate(pids)] if found[1:] else [""])
+
+
+def _source_of(path: Path) -> type[CollectedSource]:
+    """What reads a file, by its name and first bytes."""
+    head = head_of(path, _HEADER_BYTES)
+    if csv_tables(path) or _CSV_HEADER.match(head):
+        return Rocprofv3CsvSource
+    return Rocprofv3PerfettoSource if head[:1] == b"\n" and not _JSON.match(head) else Rocprofv3Source

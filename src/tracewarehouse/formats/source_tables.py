@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from tracewarehouse.formats.base import ACTIVITIES, Defect, OnePartFile, Outcome, Part, Redaction, Request
+from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Redaction, Request
 from tracewarehouse.formats.file_text import (
     FileContent,
     Text,
@@ -125,7 +125,7 @@ def to_ints(column: pa.Array) -> pa.Array:
 
 OUTPUT_ROWS: Final = 122_880
 # More rows are usually stored in a file while tables are built, batch by batch.
-_MOST_IN_ONE: Final = 10 * OUTPUT_ROWS
+_MOST_IN_ONE: Final = 4 * OUTPUT_ROWS
 _LONG_TEXTS: Final = 1 << 30
 # Columns with few distinct texts.
 _DICTIONARIES: Final = (
@@ -329,7 +329,8 @@ def _collected(name: str, values: pa.Array | pa.Scalar, rows: int) -> pa.Array:
     type_ = column_type(name)
     if name not in _DICTIONARIES:
         array = pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
-        return array if array.type == type_ else array.cast(type_)
+        # A copy: what DuckDB returned is freed with the last of its columns.
+        return pa.concat_arrays([array.cast(type_)])
     if isinstance(values, pa.Scalar):
         words = pa.array([values.as_py()], type_)
         return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), words)
@@ -351,11 +352,10 @@ class FileSource(ABC):
     """
 
     base_time_ns: int = 0
-    _part: Part = Part()
     _content: FileContent | TextStream
 
-    def __init__(self, path: Path, request: Request) -> None:
-        self._path, self._request = path, request
+    def __init__(self, path: Path, part: Part, request: Request) -> None:
+        self._path, self._part, self._request = path, part, request
         self._redactor = Redactor(request.salt, request.policy)
         self._redactions: list[Redaction] = []
         self._notes = Notes()
@@ -408,8 +408,8 @@ class RecordSource(FileSource):
 
     most_bytes: ClassVar[tuple[int, str, str]]
 
-    def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path, request)
+    def __init__(self, path: Path, part: Part, request: Request) -> None:
+        super().__init__(path, part, request)
         self._tables: dict[str, pa.Table] = {}
         with self._opened() as (self._content, content):
             self._unchanged = request.known_digest == self._content.digest
@@ -438,29 +438,11 @@ class RecordSource(FileSource):
         return {name: table.to_reader() for name, table in self._tables.items()}
 
 
-class RecordFormat(ABC):
-    """A Format whose files have one part, which a Source reads; what it adds to a rank has its name."""
-
-    name: ClassVar[str]
-    version: ClassVar[int] = 1
-    source: ClassVar[type[FileSource]]
-    adds: ClassVar[bool] = True
-
-    @abstractmethod
-    def detect(self, path: Path, head: bytes) -> bool:
-        """As in `Format`."""
-
-    def open(self, path: Path) -> OnePartFile:
-        """The file; nothing is read yet."""
-        return OnePartFile(path, self.source, self.name if self.adds else "")
-
-
 class CollectedSource(FileSource):
     """A Source with the activities of one process. The constructor reads the file with `_read`."""
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
-        super().__init__(path, request)
-        self._part = part
+        super().__init__(path, part, request)
         self._content = self._digest()
         self._unchanged = request.known_digest == self._content.digest
         if self._unchanged:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Part
+from tracewarehouse.formats.base import Part, PartFormat
 from tracewarehouse.formats.file_text import read_text
 from tracewarehouse.formats.mapped import contract_of, map_tables, raw_table
 from tracewarehouse.formats.protobuf import LENGTH, DamagedError, Fields, Wire, field_at
@@ -28,14 +28,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracewarehouse.formats.base import Request
     from tracewarehouse.formats.file_text import Text
 
     Numbers = NDArray[np.int64]
 
 
 NAME: Final = "xplane"
-VERSION: Final = 1
 _HINT: Final = "copy the file again, or record it again with jax.profiler.trace"
 _SUFFIX: Final = late_regex(r"\.xplane\.pb(?:\.gz|\.zst)?$")
 _DEVICE: Final = late_regex(r"/device:(GPU|TPU):(\d{1,6})(?!\d)")
@@ -109,7 +107,8 @@ class _Plane(Struct):
         values = self.wire.fields(entries).of(_NAMED)
         count = len(values.start)
         of_values = self.wire.fields(values)
-        names, others = (self._texts(of_values.of(each), count) for each in (_NAMED, _DISPLAY_NAME))
+        texts = (self.wire.texts_of(of_values.of(each), count) for each in (_NAMED, _DISPLAY_NAME))
+        names, others = (pc.if_else(pc.equal(each, ""), None, each) for each in texts)
         if number == _STAT_NAMES:
             others = pa.nulls(count, pa.string())
         ids = of_values.last(_METADATA_ID, count)
@@ -121,11 +120,6 @@ class _Plane(Struct):
         stats = Fields(place[stats.message], *stats[1:])
         stats = Fields(*(each[kept] for each in stats))
         return _Names(ids, names.take(pa.array(first)), others.take(pa.array(first)), stats)
-
-    def _texts(self, fields: Fields, count: int) -> pa.Array:
-        start, end = np.zeros((2, count), np.int64)
-        start[fields.message], end[fields.message] = fields.start, fields.end
-        return pc.if_else(pa.array(end > start), self.wire.texts(start, end), pa.scalar(None, pa.string()))
 
     def stats(self) -> dict[str, Any]:
         """The statistics of the plane itself."""
@@ -300,47 +294,6 @@ def _refused(path: Path, error: DamagedError) -> TraceFormatError:
     return TraceFormatError(path, f"not a complete XSpace: {error}", hint=_HINT)
 
 
-class XplaneFormat:
-    """A Format."""
-
-    name = NAME
-    version = VERSION
-
-    def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this begins with a plane, by its name, or has the name of a profile."""
-        if head[:1] != b"\n":
-            return False
-        try:
-            _, _, at, _ = field_at(memoryview(head + b"\0" * 16), 0, 1 << 62)
-            for _ in range(_FIRST_FIELDS):
-                key, _, start, at = field_at(memoryview(head), at, len(head))
-                if key == _NAMED << 3 | LENGTH:
-                    name = head[start:at]
-                    return name.startswith((b"/host:", b"/device:")) or name == _TASK.encode()
-        except (DamagedError, IndexError):
-            pass
-        return _SUFFIX.search(path.name) is not None
-
-    def open(self, path: Path) -> XplaneFile:
-        """The file; nothing is read yet."""
-        return XplaneFile(path)
-
-
-class XplaneFile(Struct, frozen=True):
-    """A TraceFile: a part per device."""
-
-    path: Path
-
-    def parts(self) -> tuple[Part, ...]:
-        """The devices by kind and number; one part if there is none. Raises TraceFormatError."""
-        stat = self.path.stat()
-        return _parts(self.path, stat.st_mtime_ns, stat.st_size)
-
-    def read(self, part: Part, request: Request) -> XplaneSource:
-        """Reads the events of a device, and those of the host that belong to it."""
-        return XplaneSource(self.path, part, request)
-
-
 @lru_cache(maxsize=64)
 def _parts(path: Path, modified_ns: int, size: int) -> tuple[Part, ...]:
     content = _decoded(path, read_text(path, keep=True))
@@ -384,9 +337,18 @@ class XplaneSource(TextSource):
         self.base_time_ns = start_ns if isinstance(start_ns, int) else 0
         is_first = devices[:1] == [own] or own is None
         try:
-            self._map(_Tables(content.planes, own, is_first, self.base_time_ns), is_first)
+            tables, unread = _tables(content.planes, own, is_first, self.base_time_ns)
+            contract, readers = contract_of(NAME), {}
+            for table in contract.raw_tables:
+                found = tables[table.name]
+                types = {each.name: each.type for each in found.schema}
+                readers[table.name] = raw_table(table, NAME, types, found.to_batches())
+            params = {"pid": str(content.facts.get("process_id", 0)), "is_first": is_first}
+            map_tables(contract, readers, params, self._rows, self._notes)
         except DamagedError as error:
             raise _refused(self._path, error) from error
+        for example in unread:
+            self._notes.add("table_not_read", 1, example)
         if not self._rows.rows:
             raise TraceFormatError(self._path, "the file contains no events", hint=_HINT)
         if not self.base_time_ns:
@@ -394,18 +356,6 @@ class XplaneSource(TextSource):
         if self._part.rank is not None and "process_index" not in content.facts:
             reason = f"{self._part.name} is rank {self._part.rank} by its number and the order of hosts"
             self._notes.add("rank_assumed", 1, reason)
-
-    def _map(self, tables: _Tables, is_first: bool) -> None:
-        """Adds the activities."""
-        contract, readers = contract_of(NAME), {}
-        for table in contract.raw_tables:
-            found = tables.table(table.name)
-            types = {each.name: each.type for each in found.schema}
-            readers[table.name] = raw_table(table, NAME, types, found.to_batches())
-        for example in tables.unread:
-            self._notes.add("table_not_read", 1, example)
-        params = {"pid": str(self._facts_of_file.get("process_id", 0)), "is_first": is_first}
-        map_tables(contract, readers, params, self._rows, self._notes)
 
     def _header(self) -> dict[str, Any]:
         header: dict[str, Any] = {NAME: self._facts_of_file}
@@ -430,57 +380,47 @@ def _properties(plane: _Plane) -> dict[str, Any]:
     return found | {key: stats[name] for name, key in _PROPERTIES.items() if name in stats}
 
 
-class _Tables:
-    """The tables of the contract for one device: events of it and the host, and calls for other devices."""
+def _tables(
+    planes: list[_Plane], own: tuple[str, int] | None, is_first: bool, start_ns: int
+) -> tuple[dict[str, pa.Table], list[str]]:
+    """The tables of the contract for one device: events of it and the host, and calls for other devices.
 
-    def __init__(
-        self, planes: list[_Plane], own: tuple[str, int] | None, is_first: bool, start_ns: int
-    ) -> None:
-        self.unread: list[str] = []
-        self._batches: list[dict[str, pa.Array]] = []
-        elsewhere: list[pa.Array] = []
-        for plane in planes:
-            if plane.device is None and not plane.name.startswith(_HOST):
-                if lines := len(plane.children.of(_LINES).start):
-                    self.unread.append(f"{plane.name}: {counted(lines, 'line')}")
-            elif plane.device in (own, None):
-                self._batches += (_labels(plane, each) | each for each in _events(plane, start_ns))
-            elif is_first:
-                found = (each.get("correlation_id") for each in _events(plane, start_ns))
-                elsewhere += (
-                    to_ints(_plain(each)) if each.type != pa.int64() else each for each in found if each
-                )
-        self._elsewhere = pa.table({"correlation_id": pa.chunked_array(elsewhere, pa.int64())})
-
-    def table(self, name: str) -> pa.Table:
-        """A table by its name in the contract."""
-        return self._joined() if name == "events" else self._elsewhere
-
-    def _joined(self) -> pa.Table:
-        """The batches with the same columns, in the type that holds the values of all of them."""
-        types: dict[str, pa.DataType] = {}
-        names: dict[str, str] = {}
-        for batch in self._batches:
-            for name, column in batch.items():
-                if names.setdefault(name.casefold(), name) != name or len(names) > _MOST_STATS:
-                    if name not in types:
-                        self.unread.append(f"statistic {name}")
-                    continue
-                types[name] = column.type if types.get(name) in (None, column.type) else pa.string()
-        schema = pa.schema(list(types.items()))
-        return pa.Table.from_batches(
+    The texts say what is not read.
+    """
+    batches: list[dict[str, pa.Array]] = []
+    elsewhere: list[pa.Array] = []
+    unread: list[str] = []
+    for plane in planes:
+        if plane.device is None and not plane.name.startswith(_HOST):
+            if lines := len(plane.children.of(_LINES).start):
+                unread.append(f"{plane.name}: {counted(lines, 'line')}")
+        elif plane.device in (own, None):
+            batches += (_labels(plane, each) | each for each in _events(plane, start_ns))
+        elif is_first:
+            found = (each.get("correlation_id") for each in _events(plane, start_ns))
+            elsewhere += (
+                each if each.type == pa.int64() else to_ints(_plain(each)) for each in found if each
+            )
+    # Columns have the type that holds the values of all batches.
+    types: dict[str, pa.DataType] = {}
+    names: dict[str, str] = {}
+    for name, column in (each for batch in batches for each in batch.items()):
+        if names.setdefault(name.casefold(), name) == name and len(names) <= _MOST_STATS:
+            types[name] = column.type if types.get(name) in (None, column.type) else pa.string()
+        elif name not in types:
+            unread.append(f"statistic {name}")
+    columns = {
+        name: pa.chunked_array(
             [
-                pa.RecordBatch.from_arrays(
-                    [
-                        batch[name].cast(type_) if name in batch else pa.nulls(len(batch["line.id"]), type_)
-                        for name, type_ in types.items()
-                    ],
-                    schema=schema,
-                )
-                for batch in self._batches
+                batch[name].cast(type_) if name in batch else pa.nulls(len(batch["line.id"]), type_)
+                for batch in batches
             ],
-            schema,
+            type_,
         )
+        for name, type_ in types.items()
+    }
+    calls = pa.table({"correlation_id": pa.chunked_array(elsewhere, pa.int64())})
+    return {"events": pa.table(columns), "elsewhere": calls}, unread
 
 
 def _labels(plane: _Plane, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
@@ -491,3 +431,30 @@ def _labels(plane: _Plane, columns: Mapping[str, pa.Array]) -> dict[str, pa.Arra
         "plane.device": pa.repeat(pa.scalar(kind, pa.string()), rows).dictionary_encode(),
         "plane.ordinal": pa.repeat(pa.scalar(number, pa.int64()), rows),
     }
+
+
+class XplaneFormat(PartFormat):
+    """A Format: a part per device."""
+
+    name = NAME
+    source = XplaneSource
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this begins with a plane, by its name, or has the name of a profile."""
+        if head[:1] != b"\n":
+            return False
+        try:
+            _, _, at, _ = field_at(memoryview(head + b"\0" * 16), 0, 1 << 62)
+            for _ in range(_FIRST_FIELDS):
+                key, _, start, at = field_at(memoryview(head), at, len(head))
+                if key == _NAMED << 3 | LENGTH:
+                    name = head[start:at]
+                    return name.startswith((b"/host:", b"/device:")) or name == _TASK.encode()
+        except (DamagedError, IndexError):
+            pass
+        return _SUFFIX.search(path.name) is not None
+
+    def parts(self, path: Path) -> tuple[Part, ...]:
+        """The devices by kind and number; one part if there is none. Raises TraceFormatError."""
+        stat = path.stat()
+        return _parts(path, stat.st_mtime_ns, stat.st_size)

@@ -172,7 +172,7 @@ class _Group(Struct):
         file = source.file
         path = file.local(self.folder)
         try:
-            check_memory(source.text_bytes + (source.beside.text_bytes if source.beside else 0))
+            check_memory(source.text_bytes + sum(one.text_bytes for one in source.beside))
             with system_allocator() if is_large(source.text_bytes) else nullcontext():
                 progress(0)
                 result = _left(source) if _is_changed(source) else self._read(source, path, progress)
@@ -271,18 +271,23 @@ class _Group(Struct):
             return RankCommit(outcome.digest, outcome.status, outcome.text_bytes, is_known=True)
         return self._built(source, tables, outcome, progress)
 
-    def _joined(self, trace: FileSource, beside: Source, request: Request) -> FileSource:
-        """The trace with what Nsight Systems recorded beside it; the trace alone if that cannot be read."""
-        from tracewarehouse.formats.mapped import JoinedSource
+    def _joined(self, trace: FileSource, beside: Sequence[Source], request: Request) -> FileSource:
+        """The trace with what other tools recorded beside it, as far as that can be read and matches."""
+        from tracewarehouse.formats.mapped import JoinedSource, Recording
 
-        path = beside.file.local(self.folder)
+        def read(one: Source) -> FileSource:
+            path = one.file.local(self.folder)
+            if one.file.copy:
+                one.file.fetch(path)
+            return one.format.open(path).read(one.part, request)
 
-        def read() -> FileSource:
-            if beside.file.copy:
-                beside.file.fetch(path)
-            return beside.format.open(path).read(beside.part, request)
-
-        return JoinedSource(trace, read)
+        return JoinedSource(
+            trace,
+            [
+                Recording(clean_name(self.redactor, one.file.path.name), one.format.name, partial(read, one))
+                for one in beside
+            ],
+        )
 
     def _built(
         self, source: Source, tables: Tables, outcome: Outcome, progress: Callable[[int], None]
@@ -300,7 +305,7 @@ class _Group(Struct):
             outcome.rank,
             outcome.world_size,
             _window(tables),
-            apart=next((found.example for found in outcome.findings if found.rule == "not_joined"), ""),
+            apart=tuple(found.example for found in outcome.findings if found.rule == "not_joined"),
         )
         target, published = source.target, source.published
         # A rank that only the whole file says may move it, and others, to other runs and ranks.
@@ -458,7 +463,7 @@ def _given(options: Options) -> dict[str, str]:
 
 def _is_changed(source: Source) -> bool:
     """Whether a file was written to; an object is compared while it is downloaded."""
-    if source.beside is not None and _is_changed(source.beside):
+    if any(_is_changed(one) for one in source.beside):
         return True
     return source.file.object is None and file_stamp(source.file.path) != source.stamp
 

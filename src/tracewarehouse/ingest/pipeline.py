@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
@@ -56,7 +56,7 @@ from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Watch
 from tracewarehouse.ingest.publication import publish, relabel, run_outcomes
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.sources import Source, TraceFile
+from tracewarehouse.ingest.sources import RECORDINGS, Source, TraceFile
 from tracewarehouse.ingest.stored import StoredRanks, conflict
 from tracewarehouse.ingest.survey import Discovered, discover, discover_inbox, discover_objects, survey
 from tracewarehouse.location import is_url
@@ -111,7 +111,7 @@ def ingest(
         ready += [source for source in built if source.is_built]
         outcomes += [conflict(source) for source in built if not source.is_built]
         written = call.publish(ready, outcomes)
-        outcomes += _of_recordings(read, outcomes)
+        outcomes += _of_recordings(read, outcomes, call._clean)
         if options.inbox:
             _empty_inbox(store, outcomes, {file.path: file for file in files})
         ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.path))
@@ -317,7 +317,13 @@ class _Call(Struct):
                 outcomes.append(settled)
             else:
                 (ready if settled.is_built else again).append(settled)
-        return ready, again, [*assigned.notes, *_name_notes([*ready, *again])]
+        notes = [*assigned.notes, *_name_notes([*ready, *again])]
+        if any(source.format.name == RECORDINGS[-1] for source in ready):
+            notes.append(
+                "ingest files of NCCL's plug-in with the trace of their process: their collectives are then"
+                " linked with its kernels"
+            )
+        return ready, again, notes
 
     def publish(self, ready: Sequence[Source], outcomes: list[FileOutcome]) -> dict[str, RunVersion]:
         """Publishes what is ready, and sets the labels of the options on otherwise unchanged runs."""
@@ -337,23 +343,30 @@ class _Call(Struct):
         return written | relabel(self.store, options, same - written.keys())
 
 
-def _of_recordings(read: Iterable[Source], outcomes: Sequence[FileOutcome]) -> list[FileOutcome]:
-    """The outcomes of recordings by Nsight Systems, by those of the traces that they are beside."""
+def _of_recordings(
+    read: Iterable[Source], outcomes: Sequence[FileOutcome], clean: Callable[[str], str]
+) -> list[FileOutcome]:
+    """The outcomes of recordings by other tools, by those of the traces that they are beside."""
     of_traces = {outcome.path: outcome for outcome in outcomes}
     found: dict[tuple[Path, str], FileOutcome] = {}
+    hint = hints.fill("ingest it alone with {}", hints.option("run", "NAME"))
     for one in read:
-        if one.beside is None or (trace := of_traces.get(one.file.path)) is None:
+        if (trace := of_traces.get(one.file.path)) is None:
             continue
-        path, name = one.beside.file.path, one.file.path.name
-        hint = hints.fill("ingest it alone with {}", hints.option("run", "NAME"))
-        outcome = FileOutcome(path, "refused", trace.run, trace.rank, trace.reason or f"joined with {name}")
-        if trace.state in _STORED and one.commit and not one.commit.apart:
-            found[one.beside.key] = replace(outcome, state=trace.state, reason=f"joined with {name}")
-        elif one.commit and one.commit.apart:
-            reason = f"not joined with {name}: {one.commit.apart}"
-            found.setdefault(one.beside.key, replace(outcome, reason=reason, hint=hint))
-        else:
-            found.setdefault(one.beside.key, replace(outcome, state=trace.state))
+        name, apart = one.file.path.name, one.commit.apart if one.commit else ()
+        for beside in one.beside:
+            path, prefix = beside.file.path, f"{clean(beside.file.path.name)}: "
+            why = next((text.removeprefix(prefix) for text in apart if text.startswith(prefix)), None)
+            outcome = FileOutcome(
+                path, "refused", trace.run, trace.rank, trace.reason or f"joined with {name}"
+            )
+            if why is not None:
+                reason = f"not joined with {name}: {why}"
+                found.setdefault(beside.key, replace(outcome, reason=reason, hint=hint))
+            elif trace.state in _STORED and one.commit:
+                found[beside.key] = replace(outcome, state=trace.state, reason=f"joined with {name}")
+            else:
+                found.setdefault(beside.key, replace(outcome, state=trace.state))
     return list(found.values())
 
 

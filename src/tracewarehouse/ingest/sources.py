@@ -26,6 +26,9 @@ FileStamp: TypeAlias = tuple[int, int]
 # First start and last end of the slices of a source; None if none has a time.
 TimeWindow: TypeAlias = tuple[int | None, int | None]
 
+# Tools that may record a process beside torch, by the beginning of their formats.
+NSIGHT: Final = "nsys"
+RECORDINGS: Final = (NSIGHT, "nccl_profiler")
 CHANGED: Final = "changed while it was read"
 _GONE: Final = "no such object: it was deleted after it was listed"
 
@@ -143,8 +146,8 @@ class RankCommit(Struct, frozen=True):
 
     `rank` and `world_size` are those in the source. `is_known`: it was only read enough to see that it is
     stored already. `place` is the run and rank that the tables were built for, None if they were not; they
-    are in a commit, by its name, or staged in a folder. `apart` says why a recording of Nsight Systems of the
-    same process is not joined.
+    are in a commit, by its name, or staged in a folder. `apart` says why recordings of the same process by
+    other tools are not joined: name of the file, colon, reason.
     """
 
     digest: str
@@ -159,7 +162,7 @@ class RankCommit(Struct, frozen=True):
     uid: str = ""
     commit: str = ""
     staged: Path | None = None
-    apart: str = ""
+    apart: tuple[str, ...] = ()
 
 
 class Source(Struct, frozen=True):
@@ -167,7 +170,7 @@ class Source(Struct, frozen=True):
 
     `stamp` is from before the file was opened, `text_bytes` an estimate. `published` and `unpublished` are
     what is stored as its target, the latter by a call that was interrupted; `is_current` if a build now would
-    equal what is published. `beside` is a recording of the same process by Nsight Systems.
+    equal what is published. `beside` are recordings of the same process by other tools.
     """
 
     file: TraceFile
@@ -180,7 +183,7 @@ class Source(Struct, frozen=True):
     is_current: bool = False
     unpublished: RankSource | None = None
     commit: RankCommit | None = None
-    beside: Source | None = None
+    beside: tuple[Source, ...] = ()
 
     @property
     def key(self) -> tuple[Path, str]:

@@ -29,7 +29,7 @@ from tracewarehouse.ingest.naming import (
     split_path,
 )
 from tracewarehouse.ingest.outcome import FileOutcome, Options, content_of
-from tracewarehouse.ingest.sources import RankCommit, Source, Target, TraceFile
+from tracewarehouse.ingest.sources import RECORDINGS, RankCommit, Source, Target, TraceFile
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.layout import CommitName, is_waiting
 from tracewarehouse.storage.model import Json, RankSource, RunVersion
@@ -342,5 +342,8 @@ def conflict(source: Source, stored_from: Json = None) -> FileOutcome:
     folder = folder_run_name(split_path(folder_of(path) / path.name).job.name)
     other = hints.option("run", "NAME" if folder.lower() == run.lower() else folder)
     hint = hints.fill("{} overwrites it, {} stores it as another run", hints.option("replace"), other)
+    if source.published is None and source.format.name.startswith(("kineto", *RECORDINGS)):
+        text = "if both files recorded one process, ingest them together with {}; {} stores this one apart"
+        hint = hints.fill(text, hints.option("replace"), other)
     reason = f"{reason}, from {stored_from}" if stored_from else reason
     return replace(source.outcome("refused", reason, hint), notes=())

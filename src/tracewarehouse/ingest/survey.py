@@ -31,7 +31,7 @@ from tracewarehouse.formats.registry import HEAD_BYTES, detect
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note, spool_note, spooled_files
 from tracewarehouse.ingest.naming import stem
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Progress, Watch
-from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, Source, TraceFile
+from tracewarehouse.ingest.sources import CHANGED, NSIGHT, RECORDINGS, ObjectChanged, Source, TraceFile
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.location import StoreUrl, store_url
 from tracewarehouse.storage.layout import WAREHOUSE
@@ -77,6 +77,8 @@ _MEMORY_TIMELINE: Final = "memory_timeline"
 _READ_FROM_HEAD: Final = frozenset({"kineto", _MEMORY_TIMELINE})
 # Traces compress to between a tenth and a seventeenth; memory is planned for the larger text.
 _TEXT_BYTES_PER_GZIP_BYTE: Final = 17
+# An event in a profile of JAX has a tenth of the bytes of one in JSON, but needs the same memory.
+_TEXT_BYTES_PER_BYTE: Final = {"xplane": 10}
 _GZIP: Final = b"\x1f\x8b"
 # Larger times count from the epoch. A trace starts this long before the first GPU activity at most.
 _EPOCH_NS: Final = 10**17
@@ -262,24 +264,28 @@ def survey(
 
 
 def paired(sources: Sequence[Source]) -> list[Source]:
-    """The sources, where a trace of torch has the recording of its process by Nsight Systems beside it.
+    """The sources, where a trace of torch has the recordings of its process by other tools beside it.
 
-    Of several recordings of a process of that number and time, it is the one in the folder of the trace, or
-    with its name.
+    Of several recordings of a process of that number and time, these are the ones in the folder of the trace.
+    Nsight Systems writes one per process, which may have the name of the trace; NCCL's plug-in one per
+    communicator.
     """
-    recordings = [one for one in sources if one.format.name.startswith("nsys")]
-    beside: dict[tuple[Path, str], Source] = {}
+    recordings = [one for one in sources if one.format.name.startswith(RECORDINGS)]
+    beside: dict[tuple[Path, str], tuple[Source, ...]] = {}
     for trace in sources if recordings else ():
         if trace.part.start_ns is None:
             continue
-        found = [one for one in recordings if _is_of_one_process(trace.part, one.part)]
-        for near in (lambda one: one.file.path.parent, lambda one: stem(one.file.path.name)):
-            if len(found) > 1:
-                found = [one for one in found if near(one) == near(trace)] or found
-        if len(found) == 1:
-            beside[trace.key] = found[0]
-    used = {one.key for one in beside.values()}
-    return [replace(one, beside=beside.get(one.key)) for one in sources if one.key not in used]
+        for tool in RECORDINGS:
+            of_tool = (one for one in recordings if one.format.name.startswith(tool))
+            found = [one for one in of_tool if _is_of_one_process(trace.part, one.part)]
+            found = [one for one in found if one.file.path.parent == trace.file.path.parent] or found
+            if tool == NSIGHT and len(found) > 1:
+                name = stem(trace.file.path.name)
+                found = [one for one in found if stem(one.file.path.name) == name]
+            if tool != NSIGHT or len(found) == 1:
+                beside[trace.key] = (*beside.get(trace.key, ()), *found)
+    used = {one.key for found in beside.values() for one in found}
+    return [replace(one, beside=beside.get(one.key, ())) for one in sources if one.key not in used]
 
 
 def _is_of_one_process(trace: Part, recording: Part) -> bool:
@@ -356,7 +362,7 @@ def _sources_in(file: TraceFile) -> tuple[Source, ...] | FileOutcome:
         reason = f"is {DESCRIPTIONS[_MEMORY_TIMELINE]}: name the file to ingest it as a separate run"
         return FileOutcome(file.path, "skipped", reason=reason)
     file = replace(file, parts=len(parts))
-    text_bytes = stamp[0]
+    text_bytes = stamp[0] * _TEXT_BYTES_PER_BYTE.get(format_.name, 1)
     if not path.is_dir():
         with path.open("rb") as opened:
             text_bytes *= _TEXT_BYTES_PER_GZIP_BYTE if opened.read(2) == _GZIP else 1

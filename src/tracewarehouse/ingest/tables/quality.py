@@ -489,13 +489,13 @@ def _redactions(redactions: Iterable[Redaction]) -> Iterator[Row]:
 
 def _findings(findings: Iterable[Defect]) -> Iterator[Row]:
     """The findings of the format; the rows of several findings of one rule are summed."""
-    first: dict[str, Defect] = {}
+    examples: dict[str, dict[str, None]] = {}
     rows: Counter[str] = Counter()
     for each in findings:
-        first.setdefault(each.rule, each)
+        examples.setdefault(each.rule, {})[each.example] = None
         rows[each.rule] += each.rows
-    for rule, each in first.items():
-        yield Row(rule, rows[rule], None, each.example)
+    for rule, texts in examples.items():
+        yield Row(rule, rows[rule], None, "; ".join(texts))
 
 
 def _example(columns: Columns | None, row: int) -> str:

@@ -150,8 +150,8 @@ def test_a_trace_of_the_host_has_the_kernels_of_the_recording(
     assert states(report) == {"rank0.json": "intact", "rank0.sqlite": "intact"}
     assert rows(warehouse, KERNELS) == expected
     assert finding(warehouse, "joined") == [
-        (len(expected), f"0 GPU activities of both, {len(expected)} only of Nsight Systems, 0 only of torch;"
-         " its clock is 0 ns ahead"),
+        (len(expected), f"rank0.sqlite: 0 GPU activities of both, {len(expected)} only of Nsight Systems,"
+         " 0 only of torch; its clock is 0 ns ahead"),
     ]  # fmt: skip
 
 
@@ -196,7 +196,8 @@ def test_other_kernels_of_the_same_process_and_time_are_not_joined(
     refused = next(file for file in report.files if file.state == "refused")
     assert refused.path.name == "report.sqlite"
     (found,) = finding(warehouse, "not_joined")
-    assert refused.reason == f"not joined with rank0.json: {found[1]}"
+    reason = str(found[1]).removeprefix("report.sqlite: ")
+    assert refused.reason == f"not joined with rank0.json: {reason}"
     assert "GPU activities of torch at that time are in Nsight Systems too" in str(found[1])
     assert rows(warehouse, KERNELS) == expected
 
