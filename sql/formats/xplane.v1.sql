@@ -63,8 +63,8 @@ marked AS (
     lower(coalesce(if(starts_with(hlo_category, 'async'), NULL, hlo_category), op, if(unit = 'TPU', event_name, NULL))) AS hlo,
     regexp_extract(hlo, '^(all-reduce|(?:ragged-)?all-to-all|all-gather|reduce-scatter|collective-permute|collective-broadcast|send|recv)\b', 1) AS message,
     CASE
-      WHEN place <> 'host' AND (starts_with(event_name, 'Memcpy') OR place <> 'stream' AND regexp_matches(hlo, '^(copy-|infeed|outfeed|host send|host recv)')) THEN 'gpu_memcpy'
-      WHEN place <> 'host' THEN if(starts_with(event_name, 'Memset'), 'gpu_memset', 'kernel')
+      WHEN place <> 'host' AND (regexp_matches(event_name, '^(Memcpy|__amd_rocclr_copy)') OR place <> 'stream' AND regexp_matches(hlo, '^(copy-|infeed|outfeed|host send|host recv)')) THEN 'gpu_memcpy'
+      WHEN place <> 'host' THEN if(regexp_matches(event_name, '^(Memset|__amd_rocclr_fill)'), 'gpu_memset', 'kernel')
       WHEN starts_with(event_name, '$') THEN 'python_function'
       WHEN regexp_matches(event_name, '^cu[A-Z]') THEN 'cuda_driver'
       WHEN regexp_matches(event_name, '^(cuda|hip)[A-Z]') THEN 'cuda_runtime'

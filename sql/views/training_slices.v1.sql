@@ -38,7 +38,7 @@ WITH RECURSIVE
       events.ts_ns + events.dur_ns AS end_ns,
       events.category = 'user_annotation' AS is_annotation,
       CASE
-        WHEN starts_with(events.name, 'ProfilerStep#') THEN 'step'
+        WHEN starts_with(events.name, 'ProfilerStep#') OR contains(events.name, ' step_num=') THEN 'step'
         WHEN events.category = 'user_annotation' THEN 'annotation'
         WHEN events.category = 'cpu_op' THEN 'operator'
         WHEN events.category IN ('cuda_runtime', 'cuda_driver') THEN 'call'

@@ -89,6 +89,7 @@ WITH
     WHERE
       slice.pre IS NOT NULL
       AND NOT starts_with(slice.name, 'ProfilerStep')
+      AND NOT contains(slice.name, ' step_num=')
       AND 2 * (least(slice.ts_ns + slice.dur_ns, worst.to_ns) - greatest(slice.ts_ns, worst.from_ns)) >= worst.to_ns - worst.from_ns
   ),
   host AS (

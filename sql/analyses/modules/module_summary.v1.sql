@@ -43,7 +43,7 @@
 WITH RECURSIVE
   annotated AS (
     -- The path of each annotation, empty for steps.
-    SELECT run_id, rank, event_id, CASE WHEN starts_with(name, 'ProfilerStep#') THEN '' ELSE name END AS path
+    SELECT run_id, rank, event_id, CASE WHEN regexp_matches(name, '^ProfilerStep#| step_num=') THEN '' ELSE name END AS path
     FROM annotations
     WHERE $by_annotation AND NOT on_gpu AND parent_id IS NULL
     UNION ALL
@@ -52,7 +52,7 @@ WITH RECURSIVE
       inside.rank,
       inside.event_id,
       CASE
-        WHEN starts_with(inside.name, 'ProfilerStep#') THEN annotated.path
+        WHEN regexp_matches(inside.name, '^ProfilerStep#| step_num=') THEN annotated.path
         WHEN annotated.path = '' THEN inside.name
         ELSE annotated.path || ' > ' || inside.name
       END AS path
@@ -83,7 +83,7 @@ WITH RECURSIVE
     FROM annotated
     JOIN annotations USING (run_id, rank, event_id)
     ANTI JOIN modules USING (run_id, rank)
-    WHERE annotated.path <> '' AND NOT starts_with(annotations.name, 'ProfilerStep#')
+    WHERE annotated.path <> '' AND NOT regexp_matches(annotations.name, '^ProfilerStep#| step_num=')
   ),
   work AS (
     SELECT

@@ -50,6 +50,7 @@ WITH RECURSIVE
       events.event_id,
       CASE
         WHEN starts_with(events.name, 'ProfilerStep#') THEN 'ProfilerStep*'
+        WHEN contains(events.name, ' step_num=') THEN regexp_replace(events.name, '[0-9]+$', '*')
         ELSE coalesce(events.name, '')
       END AS name,
       role.role IN ('annotation', 'device_annotation') AS is_annotation,

@@ -77,6 +77,7 @@ WITH
     WHERE events.category IN ('cpu_op', 'user_annotation')
       AND events.dur_ns IS NOT NULL
       AND NOT starts_with(coalesce(events.name, ''), 'ProfilerStep')
+      AND NOT contains(coalesce(events.name, ''), ' step_num=')
   ),
   slice AS (
     SELECT

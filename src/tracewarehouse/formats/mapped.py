@@ -151,6 +151,13 @@ def raw_table(
     return pa.RecordBatchReader.from_batches(schema, made())
 
 
+def arrow_table(table: RawTable, prefix: str, found: pa.Table) -> pa.RecordBatchReader:
+    """The same for a table in memory."""
+    return raw_table(
+        table, prefix, dict(zip(found.column_names, found.schema.types, strict=True)), found.to_batches()
+    )
+
+
 def _is_encoded(type_: pa.DataType, declared: str) -> bool:
     return declared == "VARCHAR" and pa.types.is_dictionary(type_)
 

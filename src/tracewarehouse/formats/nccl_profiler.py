@@ -14,7 +14,7 @@ import pyarrow as pa
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part, PartFormat
 from tracewarehouse.formats.file_text import head_of, read_text
-from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, map_tables, raw_table
+from tracewarehouse.formats.mapped import RAW_TYPES, arrow_table, contract_of, map_tables
 from tracewarehouse.formats.source_tables import TextSource
 from tracewarehouse.late_regex import late_regex
 
@@ -29,6 +29,8 @@ _FIRST: Final = late_regex(
 _RANK: Final = late_regex(rb'"CommHash"\s*:\s*"?(\w+)"?\s*,\s*"Rank"\s*:\s*(\d{1,6})\b')
 _PROCESS: Final = late_regex(rb'"pid"\s*:\s*"?(\d{1,10})\b')
 _HEAD_BYTES: Final = 1 << 20
+_BATCH_ROWS: Final = 1 << 14
+_MOST_US: Final = 9e15
 _HINT: Final = "the plug-in completes the file when the communicator is destroyed"
 
 
@@ -46,7 +48,7 @@ class _Record(msgspec.Struct):
         """The row of a raw table; times in the file are microseconds, with three decimals."""
         given = {"id": self.id, "pid": self.pid, "tid": self.tid}
         ids = {name: None if value is None else str(value) for name, value in given.items()}
-        ts_ns = None if self.ts is None else round(self.ts * 1000)
+        ts_ns = None if self.ts is None or abs(self.ts) > _MOST_US else round(self.ts * 1000)
         args = bytes(self.args).decode()
         return {"name": self.name, "cat": self.cat, "ph": self.ph, "ts_ns": ts_ns, **ids, "args": args}
 
@@ -64,12 +66,13 @@ class NcclProfilerSource(TextSource):
         contract = contract_of(NAME)
         (table,) = contract.raw_tables
         schema = pa.schema([(name, RAW_TYPES[type_]) for name, type_ in table.columns])
-        found = pa.Table.from_pylist([record.row() for record in records if record.ph], schema)
-        tables = {
-            table.name: raw_table(
-                table, NAME, dict(zip(schema.names, schema.types, strict=True)), found.to_batches()
+        batches = [
+            pa.RecordBatch.from_pylist(
+                [record.row() for record in records[first : first + _BATCH_ROWS] if record.ph], schema
             )
-        }
+            for first in range(0, len(records), _BATCH_ROWS)
+        ]
+        tables = {table.name: arrow_table(table, NAME, pa.Table.from_batches(batches, schema))}
         map_tables(contract, tables, {}, self._rows, self._notes)
         self._notes.add("clock_not_utc", 1, "times are microseconds since the plug-in was loaded")
         if rank := _RANK.search(text):

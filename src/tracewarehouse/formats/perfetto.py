@@ -63,16 +63,18 @@ class _Packets(NamedTuple):
     fields: Fields
     scope: Numbers
 
-    def named(self, kind: int, own: pa.Array, ids: Numbers, scopes: Numbers) -> pa.Array:
-        """Texts, or those with an ID."""
+    def named(self, kind: int, of: Fields, own: int, id_: int, scopes: Numbers) -> pa.Array:
+        """The texts of a field in each message, or those with the ID in another field."""
         interned = self.fields.of(_INTERNED)
         entries = self.wire.fields(interned).of(kind)
         fields, count = self.wire.fields(entries), len(entries.start)
         known = _keys(self.scope[interned.message[entries.message]], fields.last(1, count), -2)
-        places = _places(known, _keys(scopes, ids, -1))
+        places = _places(known, _keys(scopes, of.last(id_, len(scopes)), -1))
         texts = self.wire.texts_of(fields.of(2), count, _LONGEST_NAME)
         named = self.wire.repeated(texts, pa.array(places, mask=places < 0))
-        return pc.coalesce(own, named.dictionary_decode())
+        return pc.coalesce(
+            self.wire.texts_of(of.of(own), len(scopes), _LONGEST_NAME), named.dictionary_decode()
+        )
 
 
 def _keys(scopes: Numbers, ids: Numbers, none: int) -> Numbers:
@@ -106,9 +108,8 @@ def records(data: NDArray[np.uint8], categories: Mapping[str, str]) -> Records:
     columns["Stream_Id"] = (
         pc.coalesce(to_ints(columns["Stream_Id"]), streams) if "Stream_Id" in columns else streams
     )
-    own = (wire.texts_of(event.of(number), rows, _LONGEST_NAME) for number in (_CATEGORY, _NAME))
-    category = found.named(_CATEGORIES, next(own), event.last(_CATEGORY_IID, rows), scopes)
-    name = found.named(_NAMES, next(own), event.last(_NAME_IID, rows), scopes)
+    category = found.named(_CATEGORIES, event, _CATEGORY, _CATEGORY_IID, scopes)
+    name = found.named(_NAMES, event, _NAME, _NAME_IID, scopes)
     is_timed = pc.is_valid(columns.get("Start_Timestamp", pa.nulls(rows)))
     tables = {}
     for each, named in categories.items():
@@ -141,15 +142,8 @@ def _annotations(found: _Packets, event: Fields, rows: int, scopes: Numbers) -> 
     """The annotations of events as columns: integers, or texts if one of them is a text."""
     given = event.of(_ANNOTATION)
     fields, count, scopes = found.wire.fields(given), len(given.start), scopes[given.message]
-    labels, texts = (
-        found.named(
-            kind,
-            found.wire.texts_of(fields.of(own), count, _LONGEST_NAME),
-            fields.last(number, count),
-            scopes,
-        )
-        for kind, own, number in ((_LABELS, _LABEL, _LABEL_IID), (_TEXTS, _TEXT, _TEXT_IID))
-    )
+    labels = found.named(_LABELS, fields, _LABEL, _LABEL_IID, scopes)
+    texts = found.named(_TEXTS, fields, _TEXT, _TEXT_IID, scopes)
     values, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)
     for number in (_BOOL, _UNSIGNED, _SIGNED):
         numbers = fields.of(number)

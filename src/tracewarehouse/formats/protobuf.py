@@ -6,6 +6,7 @@ may be hostile.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ _MOST_FIELDS: Final = 1_000
 _MANY_FIELDS: Final = 500_000
 _LEAST_BYTES: Final = 12
 _LONGEST_TEXT: Final = 2_048
+_TEXT_BYTES: Final = 1 << 22
 _LEAST_WINDOW: Final = 1 << 12
 _MOST_WINDOW: Final = 1 << 20
 _FEW: Final = 64
@@ -211,8 +213,14 @@ class Wire(Struct):
         """Texts, cut to a length."""
         size = np.minimum(end - start, longest)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(size)))
-        place = np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], size)
-        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.data[place])]
+        content = np.empty(offsets[-1], np.uint8)
+        # Places take more memory than texts: only those of some texts are known at a time.
+        edges = np.unique(np.searchsorted(offsets, np.arange(0, offsets[-1] + _TEXT_BYTES, _TEXT_BYTES)))
+        for first, last in pairwise(np.minimum(edges, len(size)).tolist()):
+            begin, end_ = offsets[first], offsets[last]
+            shift = np.repeat(start[first:last] - offsets[first:last], size[first:last])
+            content[begin:end_] = self.data[np.arange(begin, end_) + shift]
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(content)]
         found = pa.Array.from_buffers(pa.string(), len(size), buffers)
         try:
             found.validate(full=True)

@@ -21,7 +21,7 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import Part, PartFile, PartFormat, numbered
 from tracewarehouse.formats.file_text import csv_tables, head_of, read_text
-from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, map_tables, raw_table
+from tracewarehouse.formats.mapped import RAW_TYPES, arrow_table, contract_of, map_tables
 from tracewarehouse.formats.perfetto import records
 from tracewarehouse.formats.protobuf import DamagedError
 from tracewarehouse.formats.source_tables import CollectedSource, TextSource, counted, to_ints
@@ -51,6 +51,7 @@ _CSV_HEADER: Final = late_regex(
 _JSON: Final = late_regex(rb'\s*\{\s*"')
 _HEADER_BYTES: Final = 1 << 13
 _ROW_BYTES: Final = 1 << 20
+_MOST_COLUMNS: Final = 100
 _CSV_HINT: Final = "record with rocprofv3 --kernel-trace --output-format csv"
 _TEXTS: Final = ("Kernel_Name", "Direction", "Function")
 _AGENTS: Final = ("Agent_Id", "Source_Agent_Id", "Destination_Agent_Id")
@@ -119,8 +120,7 @@ class Rocprofv3Source(TextSource):
             found = self._records(table)
         if table.name in _NAMED and found.num_rows:
             found = _with_names(self._process, table.name, found)
-        types = {field.name: field.type for field in found.schema}
-        return raw_table(table, NAME, types, found.to_batches())
+        return arrow_table(table, NAME, found)
 
     def _records(self, table: RawTable) -> pa.Table:
         """The records of a kind; nested values as columns such as `correlation_id.internal`."""
@@ -187,8 +187,7 @@ class Rocprofv3CsvSource(CollectedSource):
                 lost = 0 if name in _AGENTS else values.null_count - texts.null_count
                 self._notes.add("unusable_value", lost, f"{table.name}: {name}")
                 found = found.set_column(at, name, values)
-        types = {field.name: field.type for field in found.schema}
-        return raw_table(table, NAME, types, found.to_batches())
+        return arrow_table(table, NAME, found)
 
     def _records(self, file: Path) -> pa.Table:
         """The rows of a file: integers in columns that have nothing else, texts in the others."""
@@ -208,14 +207,17 @@ class Rocprofv3CsvSource(CollectedSource):
                 pa.BufferReader(memoryview(text.buffer)[:end]),
                 pa_csv.ReadOptions(use_threads=False, block_size=_ROW_BYTES, skip_rows=1, column_names=names),
                 pa_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-                pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
+                pa_csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()), include_columns=names[:_MOST_COLUMNS]
+                ),
             )
         except pa.ArrowInvalid as error:
             reason = "a row of more than 1 MiB" if "straddl" in str(error) else f"cannot be read: {error}"
             raise TraceFormatError(file, reason, hint=_CSV_HINT) from error
         self._notes.add("unusable_value", skipped, f"{file.name}: a row of another length")
         self._notes.add("unusable_value", int(end < text.text_bytes), f"{file.name}: an incomplete last line")
-        return pa.table({name: _csv_values(name, found.column(name)) for name in names})
+        self._notes.add("table_not_read", int(len(names) > _MOST_COLUMNS), f"{file.name}: {names[-1]}")
+        return pa.table({name: _csv_values(name, found.column(name)) for name in names[:_MOST_COLUMNS]})
 
 
 class Rocprofv3PerfettoSource(TextSource, Rocprofv3CsvSource):

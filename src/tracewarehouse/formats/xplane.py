@@ -18,7 +18,7 @@ from msgspec import Struct
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part, PartFormat
 from tracewarehouse.formats.file_text import read_text
-from tracewarehouse.formats.mapped import contract_of, map_tables, raw_table
+from tracewarehouse.formats.mapped import arrow_table, contract_of, map_tables
 from tracewarehouse.formats.protobuf import LENGTH, DamagedError, Fields, Wire, field_at
 from tracewarehouse.formats.source_tables import TextSource, counted, to_ints
 from tracewarehouse.late_regex import late_regex
@@ -338,11 +338,8 @@ class XplaneSource(TextSource):
         is_first = devices[:1] == [own] or own is None
         try:
             tables, unread = _tables(content.planes, own, is_first, self.base_time_ns)
-            contract, readers = contract_of(NAME), {}
-            for table in contract.raw_tables:
-                found = tables[table.name]
-                types = {each.name: each.type for each in found.schema}
-                readers[table.name] = raw_table(table, NAME, types, found.to_batches())
+            contract = contract_of(NAME)
+            readers = {one.name: arrow_table(one, NAME, tables[one.name]) for one in contract.raw_tables}
             params = {"pid": str(content.facts.get("process_id", 0)), "is_first": is_first}
             map_tables(contract, readers, params, self._rows, self._notes)
         except DamagedError as error:

@@ -496,7 +496,7 @@ def _named_after(one: _Named, name: str) -> str:
     """What gave the name, unless it is that of the folder with the file."""
     if name == one.source.file.path.absolute().parent.name:
         return ""
-    if one.label == one.parts.stem and not one.says_rank:
+    if one.label and one.label == one.parts.stem and not one.says_rank:
         ranks = _rank_names(one.source.file.path)
         return f"the file, which says no rank (name those of one job {ranks})"
     return "the file" if one.label else f"the folder {one.parts.job}"

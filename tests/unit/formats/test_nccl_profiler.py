@@ -83,6 +83,22 @@ def test_exposed_communication_is_not_claimed_without_computation(tmp_path: Path
     assert "exposed_comm" not in {row["rule"] for row in wh.check("a").rows()}
 
 
+def test_a_time_that_is_too_large_is_none(tmp_path: Path) -> None:
+    events = [{**each, "ts": 1e308} if each["ph"] == "e" else each for each in collective(0, 1000.0, 2)]
+    assert rows(ingested(tmp_path, events), "SELECT count(*), count(dur_ns) FROM events") == [(6, 0)]
+
+
+def test_the_steps_of_a_kernel_are_no_channels(tmp_path: Path) -> None:
+    events = collective(0, 1000.0, 2)
+    steps = [event(phase, "GPU", "KernelStep", 0, 990.0 + at) for at, phase in enumerate("be")]
+    wh = ingested(tmp_path, [*events[:-3], *steps, *events[-3:]])
+    sql = "SELECT dur_ns, args->>'nccl_profiler.channels' FROM events WHERE category = 'kernel'"
+    assert rows(wh, sql) == [(90_500, "2")]
+    # The call and what is not part of a collective have no correlation ID.
+    sql = "SELECT DISTINCT name FROM events WHERE correlation IS NULL ORDER BY 1"
+    assert rows(wh, sql) == [("AllReduce",), ("Group API",)]
+
+
 @pytest.mark.parametrize(
     "damage", [lambda text: text[:-9], lambda text: text.replace('"ts": 0', '"ts": "x"')]
 )

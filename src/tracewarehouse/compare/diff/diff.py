@@ -69,7 +69,7 @@ _SUM_OR_0 = "CASE WHEN {side}_side.present IS NULL THEN 0 ELSE {side}_side.{name
 # `ProfilerStep#12` as `ProfilerStep#N`, `<Model object at 0x7f3a…>` as `<Model object at 0x…>`.
 _FOLDED_NAME = (
     "regexp_replace(regexp_replace({name},"
-    " '(?i)(step|iteration|iter|batch|epoch)([ _#:=-]*)[0-9]+$', '\\1\\2N'),"
+    " '(?i)(step(?:_num)?|iteration|iter|batch|epoch)([ _#:=-]*)[0-9]+$', '\\1\\2N'),"
     " '0x[0-9a-fA-F]{{6,}}', '0x…', 'g')"
 )
 _CHANGE = """

@@ -186,7 +186,7 @@ def _annotations_card(data: ReportData) -> Iterator[Card]:
         SELECT name, sum(count)::BIGINT AS count, sum(union_ns)::BIGINT AS ns,
           regexp_matches(name, '(?i)data.?loader|load_batch') AS marked
         FROM annotation_breakdown
-        WHERE NOT on_gpu AND NOT starts_with(coalesce(name, ''), 'ProfilerStep')
+        WHERE NOT on_gpu AND NOT regexp_matches(coalesce(name, ''), '^ProfilerStep| step_num=')
         GROUP BY name ORDER BY ns DESC, name
         """,
         "annotation_breakdown",

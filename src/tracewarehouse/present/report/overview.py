@@ -124,7 +124,7 @@ def _step_card(data: ReportData) -> Card:
     times = _step_times(data)
     if times is None:
         reason = data.missing_reason("step_summary")
-        return Card("Step time", f"The trace has no ProfilerStep annotations ({reason}).")
+        return Card("Step time", f"The trace marks no steps ({reason}).")
     text = f"{plural(times['count'], _step_kind(times))}, mean {duration(_mean_step(data, times))}"
     if times["count"] > 1:
         over = (" over all ranks", "mean ") if data.ranks > 1 else ("", "")

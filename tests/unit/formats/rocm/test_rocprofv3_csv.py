@@ -210,3 +210,18 @@ def test_a_real_result_as_csv(tmp_path: Path) -> None:
     busy = sum(int(row["End_Timestamp"]) - int(row["Start_Timestamp"]) for row in found)
     assert rows(warehouses[0], "SELECT count(*), sum(dur_ns)::BIGINT FROM kernels") == [(len(found), busy)]
     assert len(found) == 43915 and activities(warehouses[0]) == activities(warehouses[1])
+
+
+def test_columns_beyond_a_hundred_are_reported(tmp_path: Path) -> None:
+    known = "Kind,Agent_Id,Queue_Id,Correlation_Id,Kernel_Name,Start_Timestamp,End_Timestamp"
+    more = [f"c{number}" for number in range(200)]
+    path = tmp_path / "1_kernel_trace.csv"
+    path.write_text(f"{known},{','.join(more)}\nK,1,1,1,k,5,9{',7' * 200}\n", encoding="utf-8")
+    warehouse = tw.open(tmp_path / "warehouse")
+    (file,) = warehouse.ingest(path, run="run").files
+    assert file.state == "intact"
+    assert rows(warehouse, "SELECT dur_ns, args LIKE '%c92%', args LIKE '%c93%' FROM events") == [
+        (4, True, False)
+    ]
+    found = rows(warehouse, "SELECT example FROM data_quality WHERE rule = 'table_not_read'")
+    assert found == [("1_kernel_trace.csv: c199",)]

@@ -9,10 +9,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tracewarehouse as tw
 from conftest import real_traces
+from tracewarehouse.formats.protobuf import Wire
 from xplane_writer import Event, Line, Plane, Value, events_in, field, xspace
 
 FOLDER = real_traces()
@@ -418,3 +420,53 @@ def test_operations_of_a_tpu_are_in_the_steps_of_their_device(tmp_path: Path) ->
     assert rows(warehouse, sql) == [(3, 1000, 5000), (4, 10000, 21000)]
     counts = "SELECT step, count(*) FROM kernels GROUP BY step ORDER BY 1"
     assert rows(warehouse, counts) == [(3, 2), (4, 4)]
+
+
+def test_on_amd_gpus_the_name_is_the_path_and_blits_are_copies(tmp_path: Path) -> None:
+    operation: dict[str, Value] = {"tf_op": "XlaModule:", "hlo_module": "jit_f", "hlo_op": "fusion.1"}
+    names = ["jit(f)/jit(main)/transpose(jvp(Model))/Conv_0/conv_general_dilated", "x"]
+    kernels = [
+        Event(f"kernel{at}", 10_000_000 * at, 2_000_000, operation | {"name": name})
+        for at, name in enumerate(names)
+    ]
+    blits = [
+        Event(f"__amd_rocclr_{what}.kd", 90_000_000 + at, 2_000_000, {})
+        for at, what in enumerate(("copyBuffer", "fillBufferAligned"))
+    ]
+    plane = Plane("/device:GPU:0", [Line(17, "Stream #17(Kernel)", 0, [*kernels, *blits])])
+    warehouse = ingest(tmp_path / "a.xplane.pb", xspace(plane, TASK))
+    sql = "SELECT activity, op_sig, path_sig, pass FROM kernels ORDER BY ts_ns"
+    assert rows(warehouse, sql) == [
+        ("kernel", "conv_general_dilated", "jit(f) > Model > Conv_0 > conv_general_dilated", "backward"),
+        ("kernel", "fusion", "jit(f) > fusion", "other"),
+        ("memcpy", None, None, "other"),
+        ("memset", None, None, "other"),
+    ]
+
+
+def test_steps_of_any_number_are_alike(tmp_path: Path) -> None:
+    warehouse = ingest(tmp_path / "logs" / "plugins" / "profile" / "1" / "h.xplane.pb", xspace(host(), TASK))
+    names = {row["name"] for row in warehouse.analyze("key_averages").rows()}
+    assert {name for name in names if "train" in str(name)} == {"train step_num=*", "train.py(12): main"}
+    assert not [row for row in warehouse.analyze("host_account").rows() if "step_num" in str(row["name"])]
+
+
+def test_the_note_on_the_name_says_which_folder(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "plugins" / "profile" / "1" / "h.xplane.pb"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(xspace(host(), TASK))
+    report = tw.open(tmp_path / "warehouse").ingest(tmp_path / "logs")
+    assert any(note.startswith(f"named after the folder {tmp_path / 'logs'}: logs") for note in report.notes)
+
+
+def test_texts_are_gathered_in_pieces() -> None:
+    data = np.frombuffer(bytes(range(97, 123)) * 400_000, np.uint8)
+    start = np.arange(0, len(data) - 3_000, 1_000)[::-1]
+    end = start + np.arange(len(start)) % 3_000
+    found = Wire(data).texts(start, end).to_pylist()
+    content = data.tobytes().decode()
+    assert sum(map(len, found)) > 2 * 4_194_304
+    assert found == [
+        content[a : min(b, a + 2_048)] for a, b in zip(start.tolist(), end.tolist(), strict=True)
+    ]
+    assert Wire(data).texts(start[:0], end[:0]).to_pylist() == []
