@@ -99,6 +99,8 @@ class Database:
     table `NAME` if there is none of that name. `unusable` counts dropped values by table.
     """
 
+    _hint = _HINT
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.unusable: Counter[str] = Counter()
@@ -232,7 +234,7 @@ class Database:
         return {plain: tables[name] for plain, name in self._names.items()}
 
     def _damaged(self, error: Exception) -> TraceFormatError:
-        return TraceFormatError(self.path, f"the database cannot be read: {error}", hint=_HINT)
+        return TraceFormatError(self.path, f"the database cannot be read: {error}", hint=self._hint)
 
 
 def _listed(columns: Iterable[str]) -> str:
@@ -341,28 +343,20 @@ def _authorize(action: int, first: str | None, second: str | None, *_: object) -
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, int]:
-    """The values as Arrow, and how many have another type and are null instead."""
-    if pa.types.is_string(type_):
-        return _texts(values)
+    """The values as Arrow, and how many have another type and are null instead.
+
+    Texts are bytes here: both TEXT and BLOB.
+    """
+    is_text = pa.types.is_string(type_)
     try:
-        return pa.array(values, type_), 0
+        return pa.array(values, pa.binary() if is_text else type_).cast(type_), 0
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        kinds = _KINDS[type_]
+        kinds = (bytes,) if is_text else _KINDS[type_]
         usable = [value if isinstance(value, kinds) else None for value in values]
         dropped = sum(value is not None for value in values) - sum(value is not None for value in usable)
+        if is_text:
+            usable = [None if value is None else value.decode(errors="backslashreplace") for value in usable]
         return pa.array(usable, type_), dropped
-
-
-def _texts(values: Sequence[Any]) -> tuple[pa.Array, int]:
-    """Texts, which are bytes here: both TEXT and BLOB."""
-    try:
-        return pa.array(values, pa.binary()).cast(pa.string()), 0
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        usable = [
-            value.decode(errors="backslashreplace") if isinstance(value, bytes) else None for value in values
-        ]
-        dropped = sum(value is not None for value in values) - sum(value is not None for value in usable)
-        return pa.array(usable, pa.string()), dropped
 
 
 def _text(value: object) -> str:
@@ -430,6 +424,8 @@ def tables_of(folder: Path) -> dict[str, Path]:
 class ParquetFolder(Database):
     """An open folder. Methods raise TraceFormatError where a file is damaged."""
 
+    _hint = _FOLDER_HINT
+
     def __init__(self, path: Path) -> None:
         from tracewarehouse.duck.engine import connect
 
@@ -496,9 +492,6 @@ class ParquetFolder(Database):
         self.rows(f"CREATE VIEW {quote_name(table)} AS SELECT * FROM {source}")
         found = self.rows(f"DESCRIBE {quote_name(table)}")
         return {name: str(type_) for name, type_, *_ in found}
-
-    def _damaged(self, error: Exception) -> TraceFormatError:
-        return TraceFormatError(self.path, f"the database cannot be read: {error}", hint=_FOLDER_HINT)
 
 
 def open_database(path: Path) -> Database:

@@ -509,7 +509,10 @@ class JoinedSource:
     def outcome(self) -> Outcome:
         """The facts about the trace, and about the recordings that are joined."""
         found = self._trace.outcome()
-        found = replace(found, findings=(*found.findings, *self._findings))
+        joined = [each for each in self._findings if each.rule == "joined"]
+        whole = Defect("joined", sum(one.rows for one in joined), "; ".join(one.example for one in joined))
+        others = (each for each in self._findings if each not in joined)
+        found = replace(found, findings=(*found.findings, *others, *([whole] if joined else ())))
         for recording, places in self._joined:
             header = {**json.loads(recording.header_json), **json.loads(found.header_json)}
             redactions = ((places.get(each.event_id or 0), each) for each in recording.redactions)

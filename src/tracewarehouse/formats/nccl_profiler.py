@@ -72,6 +72,7 @@ class NcclProfilerSource(TextSource):
             )
             for first in range(0, len(records), _BATCH_ROWS)
         ]
+        del records  # they take more memory than their table
         tables = {table.name: arrow_table(table, NAME, pa.Table.from_batches(batches, schema))}
         map_tables(contract, tables, {}, self._rows, self._notes)
         self._notes.add("clock_not_utc", 1, "times are microseconds since the plug-in was loaded")

@@ -201,17 +201,13 @@ def _events(plane: _Plane, offset_ns: int) -> Iterator[dict[str, pa.Array]]:
         }
         stats = _stat_columns(plane.wire, given, rows, stat_names)
         for stat, column in of_names.items():
-            of_event = (
-                plane.wire.repeated(column, place) if column.type == pa.string() else column.take(place)
-            )
-            if (known := stats.get(stat)) is not None:
-                both = (
-                    (known, of_event)
-                    if known.type == of_event.type == pa.int64()
-                    else map(_plain, (known, of_event))
-                )
-                of_event = pc.coalesce(*both)
-            stats[stat] = of_event
+            own, is_text = stats.get(stat), column.type == pa.string()
+            found = plane.wire.repeated(column, place) if is_text else column.take(place)
+            if own is not None and own.type == found.type == pa.int64():
+                found = pc.coalesce(own, found)
+            elif own is not None:
+                found = pc.coalesce(_plain(own), _plain(found))
+            stats[stat] = found
         texts_of = {name: each for name, each in stats.items() if pa.types.is_string(each.type)}
         yield columns | stats | {name: each.dictionary_encode() for name, each in texts_of.items()}
 

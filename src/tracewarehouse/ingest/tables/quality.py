@@ -489,13 +489,13 @@ def _redactions(redactions: Iterable[Redaction]) -> Iterator[Row]:
 
 def _findings(findings: Iterable[Defect]) -> Iterator[Row]:
     """The findings of the format; the rows of several findings of one rule are summed."""
-    examples: dict[str, dict[str, None]] = {}
+    first: dict[str, Defect] = {}
     rows: Counter[str] = Counter()
     for each in findings:
-        examples.setdefault(each.rule, {})[each.example] = None
+        first.setdefault(each.rule, each)
         rows[each.rule] += each.rows
-    for rule, texts in examples.items():
-        yield Row(rule, rows[rule], None, "; ".join(texts))
+    for rule, each in first.items():
+        yield Row(rule, rows[rule], None, each.example)
 
 
 def _example(columns: Columns | None, row: int) -> str:
