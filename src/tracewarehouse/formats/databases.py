@@ -352,7 +352,7 @@ def _array(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, int]:
         return pa.array(values, pa.binary() if is_text else type_).cast(type_), 0
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         kinds = (bytes,) if is_text else _KINDS[type_]
-        usable = [value if isinstance(value, kinds) else None for value in values]
+        usable: list[Any] = [value if isinstance(value, kinds) else None for value in values]
         dropped = sum(value is not None for value in values) - sum(value is not None for value in usable)
         if is_text:
             usable = [None if value is None else value.decode(errors="backslashreplace") for value in usable]
