@@ -397,6 +397,10 @@ _OF_ROWS = {"BETWEEN", "CASE", "CAST", "COMPARISON", "CONJUNCTION", "CONSTANT", 
 _SCALAR = """
 SELECT function_name FROM duckdb_functions() GROUP BY ALL HAVING bool_and(function_type = 'scalar')
 """
+_EXPRESSIONS = """
+SELECT key, value FROM json_tree(json_serialize_sql(?::VARCHAR))
+WHERE key IN ('class', 'function_name', 'column_names')
+"""
 
 
 class SpreadQuery(Struct, frozen=True):
@@ -440,16 +444,6 @@ class SpreadQuery(Struct, frozen=True):
             return query(con, self.final, limits)
 
 
-def _expressions(node: Any) -> Iterator[Mapping[str, Any]]:
-    """The expressions in a part of a tree."""
-    if isinstance(node, dict):
-        if "class" in node:
-            yield node
-        node = list(node.values())
-    for each in node if isinstance(node, list) else ():
-        yield from _expressions(each)
-
-
 class _NotSpread(Exception):
     """A query has something that is not computed by groups."""
 
@@ -472,8 +466,17 @@ class _Tree:
         create_table(con, self.relation)
         self._qualifiers = {table["table_name"], table["alias"]}
         self._known = {each.name.lower(): each.name for each in self.relation.columns}
-        self._scalar = {name for (name,) in con.execute(_SCALAR).fetchall()}
-        self._aliases = {each["alias"].lower() for each in node["select_list"]}
+        classes = _OF_ROWS | {"COLUMN_REF", "FUNCTION"}
+        aliases = {each["alias"].lower() for each in node["select_list"]}
+        functions = {*_MERGED, *(name for (name,) in con.execute(_SCALAR).fetchall())}
+        for kind, text in con.execute(_EXPRESSIONS, [sql]).fetchall():
+            value = json.loads(text)
+            if kind == "column_names":
+                is_known = bool(self._column(value)) or value[-1].lower() in aliases
+            else:
+                is_known = value in (classes if kind == "class" else functions)
+            if not is_known:
+                raise _NotSpread
         self._aggregates: list[Any] = []
         self._columns: dict[str, None] = {}
         self.sums: list[str] = []
@@ -486,9 +489,6 @@ class _Tree:
 
     def partial(self) -> str:
         """The statement over each group: the columns and the aggregates that `final` reads."""
-        inside = [[each["arguments"], each["filter"]] for each in self._aggregates]
-        for each in _expressions([self._node["where_clause"], inside]):
-            self._check(each, ())
         if not (self._aggregates or self._node["group_expressions"]):
             raise _NotSpread
         columns = [self._expression(quote_name(name)) for name in self._columns]
@@ -511,25 +511,12 @@ class _Tree:
             if name == "sum":
                 self.sums.append(column)
             return {**self._expression(_MERGED[name].format(column)), "alias": node["alias"]}
-        if "class" in node:
-            self._check(node, self._aliases)
-        if node.get("class") == "COLUMN_REF" and (read := self._column(node)):
+        if node.get("class") == "COLUMN_REF" and (read := self._column(node["column_names"])):
             self._columns[read] = None
         return {key: self._merged(value) for key, value in node.items()}
 
-    def _check(self, node: Mapping[str, Any], aliases: Collection[str]) -> None:
-        """Raises _NotSpread for an expression that is not of one row, or an unknown column."""
-        kind = node["class"]
-        if kind == "COLUMN_REF":
-            is_known = bool(self._column(node)) or node["column_names"][-1].lower() in aliases
-        else:
-            is_known = kind in _OF_ROWS if kind != "FUNCTION" else node["function_name"] in self._scalar
-        if not is_known:
-            raise _NotSpread
-
-    def _column(self, node: Mapping[str, Any]) -> str | None:
+    def _column(self, names: Sequence[str]) -> str | None:
         """The column of the relation that a reference reads."""
-        names = node["column_names"]
         first = names[1] if len(names) > 1 and names[0] in self._qualifiers else names[0]
         return self._known.get(first.lower())
 
