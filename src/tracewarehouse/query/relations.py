@@ -346,7 +346,7 @@ def data_files(
     scans = [scan for plan in plans for scan in plan]
     if store.is_remote:  # what is not local yet is downloaded, many files at once
         keys = {scan.path for scan in scans}
-        store.fetch(file for each in selected for file in each.files if file.path in keys)
+        store.files.fetch(file for each in selected for file in each.files if file.path in keys)
     for scan in scans:
         group = scan.ranks, frozenset(missing[scan.version])
         found.setdefault(group, []).append(str(store.path(scan.path)))

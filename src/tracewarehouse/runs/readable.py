@@ -541,7 +541,7 @@ def file_faults(
     """Run → its first damaged file and the problem, of these tables (name, version) or of all."""
     only = None if tables is None else frozenset(tables)
     files = {run.run: _files(run.version, run.ranks, only) for run in selected}
-    problems = store.fetch(file for listed in files.values() for file in listed)
+    problems = store.files.fetch(file for listed in files.values() for file in listed)
     faults = {run: _fault(store, listed, problems, level) for run, listed in files.items()}
     return {
         run: _REMOVED if (entry := store.entry(run)) and entry.tombstone else what

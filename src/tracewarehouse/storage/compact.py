@@ -30,8 +30,8 @@ from tracewarehouse.storage.model import (
     staged_again,
 )
 from tracewarehouse.storage.pack import Share, merge
+from tracewarehouse.storage.parquet_file import content_fault
 from tracewarehouse.storage.store import Store
-from tracewarehouse.storage.verify import file_fault
 
 # Ranks that share files and a manifest, which holds the headers of all of them.
 BLOCK_RANKS = 256
@@ -193,9 +193,11 @@ def _write(store: Store, files: Sequence[NewFile], folder: Path) -> dict[str, li
 def _intact(store: Store, new: NewFile) -> dict[str, Path]:
     """Key → local path of the inputs; a damaged file must not get a new checksum."""
     files = {file.path: file for _, file in new.shares}
-    faults: dict[str, str | None] = dict(store.fetch(files.values()))
+    faults: dict[str, str | None] = dict(store.files.fetch(files.values()))
     if not store.is_remote:
-        faults |= {key: file_fault(store.path(key), file) for key, file in files.items()}
+        faults |= {
+            key: content_fault(store.path(key), file.bytes, file.sha256) for key, file in files.items()
+        }
     for key, what in faults.items():
         if what is not None:
             run = new.shares[0][0].run

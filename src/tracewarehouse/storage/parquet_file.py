@@ -15,12 +15,8 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from tracewarehouse import hints
-from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage.model import TableFile
 
-_TAIL_BYTES = 8  # length of the Parquet metadata, and the magic
-_MAGIC = b"PAR1"
 # Files are read for their CRC-32 in pieces that stay in the cache of a core.
 _PIECE_BYTES, _LARGE_BYTES = 1 << 16, 4 << 20
 
@@ -74,21 +70,6 @@ def content_fault(path: Path, bytes_: int, sha256_: str) -> str | None:
     if size != bytes_:
         return f"{size} bytes, {bytes_} were written"
     return None if sha256(path) == sha256_ else _CHANGED
-
-
-def footer_bytes(path: Path) -> bytes:
-    """The Parquet metadata with its length and the magic; raises WarehouseError if there is none."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(size - _TAIL_BYTES, 0))
-        tail = file.read()
-        length = int.from_bytes(tail[:4], "little") + _TAIL_BYTES
-        if tail[4:] != _MAGIC or length > size:
-            raise WarehouseError(
-                f"{path}: not a Parquet file: it has no footer", hints.fill("run {}", hints.call("verify"))
-            )
-        file.seek(size - length)
-        return file.read()
 
 
 UNREADABLE = "permission denied"

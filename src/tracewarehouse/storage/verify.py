@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tracewarehouse import hints
@@ -16,7 +14,7 @@ from tracewarehouse.storage import codec, commits, layout, results
 from tracewarehouse.storage.commits import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import ManySources, Problem, RankSource, RunVersion, TableFile
-from tracewarehouse.storage.parquet_file import content_fault, footer_bytes
+from tracewarehouse.storage.parquet_file import content_fault
 from tracewarehouse.storage.remote import ListedObjects, RemoteObjects
 from tracewarehouse.storage.versions import Versions
 
@@ -202,14 +200,11 @@ def list_problems(store: Versions) -> Iterator[Problem]:
 
 
 def _results(store: Versions, deep: bool) -> Iterator[Problem]:
-    for recorded, key in results.every(store.objects) if deep or not store.is_remote else ():
-        what = results.fault(store.path(key), recorded)
-        if what is not None:
-            yield Problem(recorded.run, key, what)
-    rollups = results.every(store.objects, parsed=results.parse_rollup)
-    for recorded, key in rollups if deep or not store.is_remote else ():
-        if results.fault(store.path(key), recorded) is not None:
-            yield Problem(recorded.run, key, "damaged roll-up: its result is read in its place")
+    kinds = {results.parse: "", results.parse_rollup: "damaged roll-up: its result is read in its place"}
+    for parsed, instead in kinds.items() if deep or not store.is_remote else ():
+        for recorded, key in results.every(store.objects, parsed=parsed):
+            if (what := results.fault(store.path(key), recorded)) is not None:
+                yield Problem(recorded.run, key, instead or what)
     for key, names in results.lists(store.objects):
         if isinstance(names, str):
             yield Problem("", key, f"list of recorded results {names}")
@@ -242,37 +237,22 @@ def _sources(store: Versions) -> Iterator[tuple[str, str]]:
                 yield run, version.source
 
 
-def file_fault(path: Path, file: TableFile) -> str | None:
-    """The problem of a Parquet file: missing, of another size, or with other bytes than were written."""
-    if what := content_fault(path, file.bytes, file.sha256):
-        return what
-    return None if _footer_agrees(path, file) else "the footer is not the one that was written"
-
-
 def stored_faults(
     store: Versions, files: Mapping[str, TableFile], deep: bool = True
 ) -> dict[str, str | None]:
     """Each key with the problem of its file, or None; in an object store only sizes count unless `deep`."""
     if not store.is_remote:
-        return {key: file_fault(store.path(key), file) for key, file in files.items()}
+        return {key: content_fault(store.path(key), file.bytes, file.sha256) for key, file in files.items()}
     sizes = store.stored_sizes(files)
     found = {key: _size_fault(sizes.get(key), file) for key, file in files.items()}
     intact = [files[key] for key, what in found.items() if what is None] if deep else []
-    return found | store.fetch(intact, again=True)
+    return found | store.files.fetch(intact, again=True)
 
 
 def _size_fault(size: int | None, file: TableFile) -> str | None:
     if size is None:
         return "file missing"
     return None if size == file.bytes else f"{size} bytes, {file.bytes} were written"
-
-
-def _footer_agrees(path: Path, file: TableFile) -> bool:
-    try:
-        footer = footer_bytes(path)
-    except TwError:
-        return False
-    return (len(footer), hashlib.sha256(footer).hexdigest()) == (file.footer_bytes, file.footer_sha256)
 
 
 def _metadata(store: Versions, run: str, path: str, file: TableFile) -> Iterator[Problem]:
