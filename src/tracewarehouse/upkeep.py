@@ -319,7 +319,7 @@ def export_delta(
     with disk_errors(objects.url):
         objects.check_conditions()
         there = {*(names or known), *objects.folders(""), delta.RUNS}
-        logs = {name: delta.copy_of(objects, table) for name, table in known.items() if name in there}
+        logs = {name: delta.log_of(objects, name, table) for name, table in known.items() if name in there}
         return tuple(_copies(selection, runs, logs))
 
 

@@ -556,7 +556,7 @@ def register_results(
             wanted = {path: added(path, entry.bytes, None, run) for run, path, entry in files}
             return _difference(state, wanted, keys)
 
-        _log_of(store.objects, folder, known[folder]).commit(changes, keys)
+        log_of(store.objects, folder, known[folder]).commit(changes, keys)
 
     chosen = [each for each in has_log if each in known and (has_log[each] or known[each] in contracts)]
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
@@ -566,7 +566,7 @@ def register_results(
 
 def register_rows(store: Store, contract: Contract, run: Callable[[], Any]) -> None:
     """Takes the log of an analysis over runs to its result, `run` again if another call commits meanwhile."""
-    log = _log_of(store.objects, f"{layout.DATA}/{contract.name}", contract)
+    log = log_of(store.objects, f"{layout.DATA}/{contract.name}", contract)
     log.commit(lambda state: _difference(state, log.add_rows(run().table, None), None), None)
 
 
@@ -578,16 +578,12 @@ def _difference(state: Snapshot, wanted: Mapping[str, Action], keys: Collection[
     return [*gone, *({"add": one} for path, one in wanted.items() if path not in known)]
 
 
-def _log_of(objects: Objects, folder: str, contract: Contract) -> DeltaLog:
+def log_of(objects: Objects, folder: str, contract: Contract) -> DeltaLog:
+    """The log of a folder with rows as the contract says."""
     return DeltaLog(objects, folder, plain_schema(schema_of(contract)))
 
 
 # Copies
-
-
-def copy_of(objects: Objects, table: Contract) -> DeltaLog:
-    """The log of copies of a table."""
-    return _log_of(objects, table.name, table)
 
 
 def copy(logs: Mapping[str, DeltaLog], target: Target) -> list[str]:

@@ -156,10 +156,6 @@ class RemoteObjects(Objects):
         """Whether other processes see the objects."""
         return self.place.scheme != "memory"
 
-    def check_writable(self) -> None:
-        """Anything may be written, as far as the credentials allow."""
-        super().check_writable()
-
     def describe(self, key: str) -> str:
         """The URL of an object."""
         return f"{self.url}/{key}"
