@@ -525,6 +525,8 @@ def _texts(column: pa.ChunkedArray, write: Callable[[object], str]) -> list[str]
 
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = column.cast(pa.string())  # Python's datetime has no nanoseconds
+    if column.null_count == len(column):
+        return [write(None)] * len(column)
     values = [value for chunk in column.chunks for value in _values(chunk)]
     if not (pa.types.is_nested(column.type) or pa.types.is_string(column.type)):
         return list(map(write, values))

@@ -15,7 +15,7 @@ from typing import NoReturn
 _NUMPY_FREE_COMMANDS = {"show", "query", "runs", "info", "list", "label", "remove"}
 _VALUE_OPTIONS = {"-w", "--warehouse", "--sql"}  # that may precede the command
 # A command is short and its records live to its end: looking for cycles among them more often frees nothing.
-_GC_THRESHOLD = 100_000
+_GC_THRESHOLD = 300_000
 
 
 def main() -> NoReturn:

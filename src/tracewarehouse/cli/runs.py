@@ -65,7 +65,8 @@ def info(session: Session, /, run: str) -> None:
     from tracewarehouse.cli.contracts import run_text
 
     warehouse = session.open()
-    found, row = warehouse.info(run), warehouse.select(runs=run).runs()
+    found = warehouse.info(run)
+    row = warehouse.select(runs=f"{found.run['run_id']}@v{found.run['version']}").runs()
     session.out.print_text(
         run_text(row, found.ranks, found.tables, found.versions, found.redaction, found.untested),
         [

@@ -31,7 +31,9 @@ from tracewarehouse.runs.selection import (
     Match,
     SelectedRun,
     StoredRuns,
+    as_list,
     in_order,
+    is_plain,
     matching_runs,
     only_ranks,
     select_runs,
@@ -148,16 +150,18 @@ class Selection:
 
         Raises UnknownName for a selector or rank without a match.
         """
-        selected = (
-            self.selected() if runs is None else self.matching([runs] if isinstance(runs, str) else runs)
-        )
+        names = as_list(runs)
+        if names is None:
+            selected = self.selected()
+        elif self.runs is None and not any(map(is_plain, names)):
+            entries = self.store.entries(catalog_row)  # and `left_out`
+            briefs = [entry.brief for entry in entries if not entry.tombstone]
+            selected = select_runs(self.store, names, briefs)
+        else:
+            selected = self.matching(names)
         if ranks is not None:
             selected = only_ranks(selected, [ranks] if isinstance(ranks, int) else ranks)
-        if selected and all(run.named for run in selected):
-            return self.over(selected)
-        if self.runs is None:
-            self.store.entries(catalog_row)
-        return self.over(selected, self.left_out)
+        return self.over(selected, () if selected and all(run.named for run in selected) else self.left_out)
 
     def matching(self, runs: Iterable[str]) -> tuple[SelectedRun, ...]:
         """The selected runs that match the selectors; raises UnknownName."""
@@ -231,10 +235,11 @@ class Selection:
         from tracewarehouse.query.distributed import Wanted
 
         assert self.spread is not None
+        selected = self.selected()
         for contract in self.spread.announced.values():
             with suppress(TwError):
-                lacking = {each.run_id for each in self._without_tables(contract)}
-                runs = [each for each in self.selected() if each.run not in lacking]
+                lacking = {each.run_id for each in self._without_tables(contract, selected)}
+                runs = [each for each in selected if each.run not in lacking]
                 found = self.over(runs, self.left_out)._prepared(contract, {})
                 readable = replace(found.readable, selected=found.capable.selected)
                 if not self.store.is_remote:
@@ -415,21 +420,19 @@ class Selection:
 
         Their ranks are in `Result.skipped`.
         """
-        skipped = self._without_tables(self.catalog.get(name, version, kind="analysis"))
-        if not skipped:
-            return self.analyze(name, version, **params)
+        selected = self.selected()
+        skipped = self._without_tables(self.catalog.get(name, version, kind="analysis"), selected)
         runs = {each.run_id for each in skipped}
-        remaining = tuple(each for each in self.selected() if each.run not in runs)
+        remaining = tuple(each for each in selected if each.run not in runs)
         result = self.over(remaining, self.left_out).analyze(name, version, **params)
-        notices = result.notices if remaining else ()
+        notices = result.notices if remaining or not skipped else ()
         return replace(result, skipped=(*skipped, *result.skipped), notices=notices)
 
-    def _without_tables(self, analysis: Contract) -> tuple[Skipped, ...]:
+    def _without_tables(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Skipped, ...]:
         """The ranks of runs that lack a table; for other missing data, an upgrade does not help."""
         from tracewarehouse.query.relations import Dependencies
         from tracewarehouse.runs.readable import absent_reason, with_capabilities, without_tables
 
-        selected = self.selected()
         read = Dependencies.of(self.catalog, [analysis]).contracts
         needed = [each for each in read if each.name not in analysis.optional]
         lacking = without_tables(self.catalog, needed, selected)

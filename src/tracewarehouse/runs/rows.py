@@ -34,7 +34,7 @@ from tracewarehouse.storage.model import (
     UnreadableRun,
     once_per_version,
 )
-from tracewarehouse.storage.parquet_file import Level
+from tracewarehouse.storage.parquet_file import Level, has_size
 from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.versions import Versions
 from tracewarehouse.version import __version__
@@ -239,9 +239,8 @@ def listed_rows(store: Versions) -> list[dict[str, Any]]:
     """The row of `runs` of every run in time order, from the list of all runs where it has them."""
     present = [entry for entry in store.entries(catalog_row) if not entry.brief.tombstone]
     present.sort(key=lambda entry: entry.brief.order)
-    return [
-        entry.row | {"ingested_at": datetime.fromisoformat(entry.row["ingested_at"])} for entry in present
-    ]
+    rows: list[dict[str, Any]] = [msgspec.json.decode(entry.row) for entry in present]
+    return [row | {"ingested_at": datetime.fromisoformat(row["ingested_at"])} for row in rows]
 
 
 def state(version: RunVersion) -> str:
@@ -585,8 +584,8 @@ def fetch_files(store: Store, runs: Iterable[SelectedRun], tables: Collection[st
         for table in set(tables) - (known := {file.table for file in run.files}):
             raise UnknownName("table", table, known)
         files |= {file.path: file for file in run.files if not tables or file.table in tables}
-    before = {key for key, file in files.items() if store.has_copy(file)}
-    problems = store.fetch(files.values())
+    before = {key for key, file in files.items() if has_size(store.folder / key, file.bytes)}
+    problems = store.files.fetch(files.values())
     for key, what in sorted(problems.items()):
         raise DamagedRunError(f"{store.objects.describe(key)}: {what}", _VERIFY)
     new = [file.bytes for key, file in files.items() if key not in before]

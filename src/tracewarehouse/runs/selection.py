@@ -188,7 +188,7 @@ def _empty_hint(names: Sequence[str]) -> str | None:
     return None if names else hints.fill("the warehouse is empty; {} ingests traces", hints.ingest())
 
 
-class SelectedRun(Struct, frozen=True):
+class SelectedRun(Struct, frozen=True, gc=False):
     """A published version of a run and its selected ranks, ascending."""
 
     version: RunVersion
@@ -239,8 +239,8 @@ class SelectedRun(Struct, frozen=True):
 class StoredRuns:
     """The runs of a store, as a `RunIndex`."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, every: Sequence[Brief] | None = None) -> None:
+        self.store, self._every = store, every
         self._listed: dict[str, Brief] = {}
         self._found: dict[str, RunVersion] = {}
 
@@ -270,7 +270,7 @@ class StoredRuns:
 
     def names(self, prefix: str = "") -> Sequence[str]:
         """The names of all published runs, or of those with a prefix."""
-        briefs = self.store.briefs(prefix)
+        briefs = self.store.briefs(prefix) if prefix or self._every is None else self._every
         self._listed |= {brief.run: brief for brief in briefs}
         names = {brief.run for brief in briefs if brief.run.startswith(prefix)}
         return sorted(names | self._damaged(prefix, names))
@@ -281,27 +281,26 @@ class StoredRuns:
         found = set()
         for key in keys:
             try:
-                self.store.brief(key)
+                self.store.newest(key)
             except DamagedRunError:
                 found.add(self.store.name(key))
         return {name for name in found if name.startswith(prefix)}
 
     def attributes(self, run: str) -> Brief:
-        """The attributes of a run. Raises UnknownName."""
-        brief = self._listed.get(run) or self.store.brief(run)
-        if brief is None:
-            raise UnknownName("run", run, self.store.runs())
-        return brief
+        """The attributes of a run that `names` found."""
+        return self._listed[run]
 
 
-def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[SelectedRun, ...]:
+def select_runs(
+    store: Store, selectors: Iterable[str] | None = None, every: Sequence[Brief] | None = None
+) -> tuple[SelectedRun, ...]:
     """The runs that match the selectors (None: all), with all their ranks, in time order.
 
-    Raises UnknownName for a selector without a match.
+    `every`: all runs, if they are known. Raises UnknownName for a selector without a match.
     """
     if selectors is None:
         return in_order(SelectedRun(version, version.ranks) for version in store.present())
-    selectors, index = tuple(selectors), StoredRuns(store)
+    selectors, index = tuple(selectors), StoredRuns(store, every)
     try:
         matches = match_runs(selectors, index)
     except UnknownName as unknown:

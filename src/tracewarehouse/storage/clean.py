@@ -272,10 +272,8 @@ def _dead_packs(store: Versions, before: datetime, gone: Collection[str]) -> Ite
     for name in store.objects.folders(f"{layout.RESULTS}/"):
         packs = results.Packs.read(store.objects, store.files, f"{layout.RESULTS}/{name}")
         lost = {packs.files[key] for key in packs.files if key in gone or store.objects.stat(key) is None}
-        whole = set(packs.files.values()) - lost
-        for key in results.packs(store.objects, f"{layout.RESULTS}/{name}"):
-            if key not in whole and _older(store, key, before):
-                yield key
+        dead = packs.keys - (set(packs.files.values()) - lost)
+        yield from (key for key in sorted(dead) if _older(store, key, before))
 
 
 def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:

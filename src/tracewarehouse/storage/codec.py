@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import SchemaVersionError, WarehouseError
@@ -28,6 +28,7 @@ from tracewarehouse.storage.model import (
     RankSource,
     RunVersion,
     StoredList,
+    Summary,
     TableFile,
 )
 from tracewarehouse.storage.objects import Objects
@@ -329,12 +330,12 @@ def _file_of(row: Mapping[str, Any]) -> FileShares:
 LIST_ROWS = 2
 
 
-class Entry(Struct, frozen=True, omit_defaults=True):
+class Entry(Struct, frozen=True, omit_defaults=True, gc=False):
     """The newest version of a run: its number and SHA-256, and what orders and names it.
 
-    Only in the object of the run: the other fields of the version (`head`), and name and commit of each
-    source, from which a lost version is written again. Only in the list: the `stamp` of the object, which
-    changes with it, and the row of `runs` (None if removed).
+    In the object of the run: the other fields of the version (`head`), and name and commit of each source,
+    from which a lost version is written again. Only in the list: the `stamp` of the object, which changes
+    with it, the row of `runs` and the `summary` (None if removed), and few of the other fields.
     """
 
     run: str
@@ -348,7 +349,8 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     head: Any = None
     sources: tuple[tuple[str, str], ...] = ()
     stamp: str = ""
-    row: Any = None
+    row: msgspec.Raw = msgspec.Raw()
+    summary: Summary | None = None
 
     @property
     def brief(self) -> Brief:
@@ -412,11 +414,17 @@ class RunList(Struct, frozen=True):
         return {run_key(entry.run): entry for entry in self.runs} if self.rows == LIST_ROWS else {}
 
 
+# The fields of a version beside its summary that its readers need.
+_LISTED = ("expected_ranks", "created_at", "tool", "expired")
+
+
 def encode_list(entries: Iterable[Entry]) -> bytes:
     """The list as compressed, sealed JSON."""
-    runs = [replace(entry, head=None, sources=()) for entry in entries]
-    fields = msgspec.to_builtins(RunList(runs))
-    return gzip.compress(sealed(fields), 1, mtime=0)
+    runs = []
+    for entry in entries:
+        said = entry.head or {}
+        runs.append(replace(entry, head={name: said.get(name) for name in _LISTED}, sources=()))
+    return gzip.compress(sealed(asdict(RunList(runs))), 1, mtime=0)
 
 
 def decode_list(data: bytes, path: str) -> RunList:

@@ -218,7 +218,7 @@ class Scan(Struct, frozen=True):
 _WALL_CLOCK_NS = 10**17
 
 
-class Brief(Struct, frozen=True):
+class Brief(Struct, frozen=True, gc=False):
     """What orders and names a published version: its first event (None if unknown) and first commit."""
 
     run: str
@@ -249,8 +249,11 @@ class UnreadableRun(Struct, frozen=True):
     hint: str | None = None
 
 
-class Summary(Struct, frozen=True):
-    """What is known of a version without its files: ranks as first and last of each range, bytes, times."""
+class Summary(Struct, frozen=True, gc=False):
+    """What is known of a version without its files: ranks as first and last of each range, bytes, times.
+
+    `hardware` and `kernel_rules` are None in versions of many files that were written without them.
+    """
 
     ranks: tuple[tuple[int, int], ...]
     commits: tuple[str, ...]
@@ -259,6 +262,8 @@ class Summary(Struct, frozen=True):
     source: str
     start_ns: int | None
     ingested_at: str
+    hardware: tuple[int, tuple[str, ...]] | None = None
+    kernel_rules: tuple[str, ...] | None = None
 
 
 # A file with the share of each source: position and rank of the source, and its rows.
@@ -274,24 +279,20 @@ class StoredList(Struct, frozen=True):
     summary: Summary
 
 
-class ManySources(Sequence[RankSource]):
-    """The sources of a version of many files, which are read when they are first looked at.
+class LateSources(Sequence[RankSource]):
+    """The sources of a version of which a summary is known.
 
-    `read(tables)` reads the files of these tables; `load()` reads everything.
+    `load()` reads them, or the version, when they are looked at.
     """
 
-    def __init__(
-        self,
-        stored: StoredList,
-        read: Callable[[Iterable[str]], Iterable[FileShares]],
-        load: Callable[[], tuple[RankSource, ...]],
-    ) -> None:
-        self.stored, self.read, self.load = stored, read, load
+    def __init__(self, summary: Summary, load: Callable[[], Sequence[RankSource] | RunVersion]) -> None:
+        self.summary, self.load = summary, load
 
     @cached_property
     def loaded(self) -> tuple[RankSource, ...]:
         """All sources."""
-        return self.load()
+        found = self.load()
+        return tuple(found.sources if isinstance(found, RunVersion) else found)
 
     def __len__(self) -> int:
         return len(self.loaded)
@@ -300,10 +301,23 @@ class ManySources(Sequence[RankSource]):
         return self.loaded[at]
 
     def __eq__(self, other: object) -> bool:
-        return self is other or self.loaded == (other.loaded if isinstance(other, ManySources) else other)
+        return self is other or self.loaded == (other.loaded if isinstance(other, LateSources) else other)
 
     def __hash__(self) -> int:
-        return hash(self.stored.sha256)
+        return hash(self.summary.source)
+
+
+class ManySources(LateSources):
+    """The sources of a version of many files; `read(tables)` reads the files of these tables."""
+
+    def __init__(
+        self,
+        stored: StoredList,
+        read: Callable[[Iterable[str]], Iterable[FileShares]],
+        load: Callable[[], tuple[RankSource, ...]],
+    ) -> None:
+        super().__init__(stored.summary, load)
+        self.stored, self.read = stored, read
 
     def shares(self, tables: Iterable[str]) -> Iterator[tuple[int, int, TableFile]]:
         """Position and rank of each source with its share of each file of these tables."""
@@ -359,8 +373,8 @@ class RunVersion(Struct, frozen=True, dict=True):
     @cached_property
     def summary(self) -> Summary:
         """What most readers need; of a version of many files it is read without them."""
-        if isinstance(self.sources, ManySources):
-            return self.sources.stored.summary
+        if isinstance(self.sources, LateSources):
+            return self.sources.summary
         starts = [rank.facts.get("start_ns") for rank in self.by_rank]
         files = {file.path: file for source in self.sources for file in source.files}
         tables: dict[str, set[int]] = {}
@@ -377,6 +391,8 @@ class RunVersion(Struct, frozen=True, dict=True):
             source=hashlib.sha256(json.dumps(read, separators=(",", ":")).encode()).hexdigest()[:16],
             start_ns=min((start for start in starts if isinstance(start, int)), default=None),
             ingested_at=min((source.committed_at for source in self.sources), default=self.created_at),
+            hardware=_hardware(self.by_rank),
+            kernel_rules=_kernel_rules(self.sources),
         )
 
     @cached_property
@@ -398,7 +414,13 @@ class RunVersion(Struct, frozen=True, dict=True):
     @cached_property
     def kernel_rules(self) -> tuple[str, ...]:
         """The digests of the users' rules that classified its ranks with GPU activities; "" for none."""
-        return tuple(sorted({one.kernel_rules for one in self.sources if one.facts.get("gpu")}))
+        known = self.summary.kernel_rules
+        return _kernel_rules(self.sources) if known is None else known
+
+    @cached_property
+    def hardware(self) -> tuple[int, tuple[str, ...]]:
+        """The number of its ranks, its world size if that is known, and its GPU models."""
+        return self.summary.hardware or _hardware(self.by_rank)
 
     @property
     def source(self) -> str:
@@ -446,6 +468,16 @@ class RunVersion(Struct, frozen=True, dict=True):
             Scan(path, None if len(here) == file.file_ranks else tuple(here), file.version)
             for path, (file, here) in sharing.items()
         )
+
+
+def _hardware(ranks: Sequence[Rank]) -> tuple[int, tuple[str, ...]]:
+    sizes = [size for rank in ranks if isinstance(size := rank.facts.get("world_size"), int)]
+    names = {str(rank.facts["device_name"]) for rank in ranks if rank.facts.get("device_name")}
+    return max(sizes, default=len(ranks)), tuple(sorted(names))
+
+
+def _kernel_rules(sources: Iterable[RankSource]) -> tuple[str, ...]:
+    return tuple(sorted({one.kernel_rules for one in sources if one.facts.get("gpu")}))
 
 
 R = TypeVar("R")

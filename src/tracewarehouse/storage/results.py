@@ -7,9 +7,11 @@ import json
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
@@ -67,7 +69,7 @@ _PACK = late_regex(r"[0-9a-f]{16}-[0-9]+(\.rollup)?\.parquet")
 _NAME = late_regex(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
 
 
-class Recorded(Struct, frozen=True):
+class Recorded(Struct, frozen=True, gc=False):
     """The identity of a recorded result: a definition of an analysis, a request, and the content of a run.
 
     `run` is the key of the run (lower case), `effective` the start of the effective hash, `request` a hash of
@@ -87,10 +89,10 @@ class Recorded(Struct, frozen=True):
         return f"{folder}/{self.effective}/{self.request}-{self.source}-{checksum[:16]}.parquet"
 
 
-def request_hash(params: Mapping[str, object], derived: Iterable[tuple[int, str, str]]) -> str:
-    """8 hex digits for the parameters of a request, and for the derived tables: rank, table, sha256."""
-    listed = sorted(list(file) for file in derived)
-    return hashlib.sha256(json.dumps([sorted(params.items()), listed]).encode()).hexdigest()[:8]
+@lru_cache(maxsize=64)
+def request_hash(params: tuple[tuple[str, object], ...], derived: tuple[tuple[int, str, str], ...]) -> str:
+    """8 hex digits for the parameters of a request, and derived tables in order: rank, table, sha256."""
+    return hashlib.sha256(json.dumps([params, derived]).encode()).hexdigest()[:8]
 
 
 # Digits of a definition that are those of the effective hash, if users' rules give the others.
@@ -147,25 +149,26 @@ class RecordedAnalysis(Struct, frozen=True):
 
     def key(self, version: RunVersion, by_step: bool) -> Recorded:
         """The key of its result for a version of a run."""
-        # The request: parameters, and tables that were derived after the trace was ingested.
-        derived = [
-            (source.rank, file.table, file.sha256)
-            for source in version.sources
-            for file in source.files
-            if file.table in self.derived_tables
-        ]
-        return Recorded(
-            self.contract.name,
-            self.contract.version,
-            run_key(version.run),
-            self.definition(version),
-            request_hash(self.params(by_step), derived),
-            version.source,
-        )
+        return self._keys(version, (by_step,))[0]
 
     def possible_keys(self, version: RunVersion) -> tuple[Recorded, ...]:
         """The keys that its result can have, the one with rows per step first."""
-        return tuple(dict.fromkeys(self.key(version, by_step) for by_step in (True, False)))
+        return self._keys(version, (True, False) if self.contract.steps_optional else (False,))
+
+    def _keys(self, version: RunVersion, by_steps: Iterable[bool]) -> tuple[Recorded, ...]:
+        # The request: parameters, and tables that were derived after the trace was ingested.
+        has_derived = not self.derived_tables.isdisjoint(version.summary.tables)
+        derived = [
+            (source.rank, file.table, file.sha256)
+            for source in (version.sources if has_derived else ())
+            for file in source.files
+            if file.table in self.derived_tables
+        ]
+        files = tuple(sorted(derived))
+        run, definition = run_key(version.run), self.definition(version)
+        requests = (request_hash(tuple(self.params(by_step).items()), files) for by_step in by_steps)
+        name, number = self.contract.ref
+        return tuple(Recorded(name, number, run, definition, request, version.source) for request in requests)
 
 
 def differ_in_rules(one: str, other: str) -> bool:
@@ -220,10 +223,11 @@ def pack_size(key: str) -> int:
 
 
 class Packs(Struct, frozen=True):
-    """Key of a packed file → the key of its pack, and what the metadata of the file says."""
+    """Keys of packs; key of a packed file → the key of its intact pack, and what the file's metadata says."""
 
-    files: Mapping[str, str] = {}
-    said: Mapping[str, str] = {}
+    keys: frozenset[str]
+    files: Mapping[str, str]
+    said: Mapping[str, str]
 
     @classmethod
     def read(cls, objects: Objects, files: LocalFiles, folder: str) -> Packs:
@@ -236,11 +240,11 @@ class Packs(Struct, frozen=True):
         for key, path in zip(keys, map(files.path, keys), strict=True):
             with suppress(OSError):
                 if sha256(path)[:16] == key.rpartition("/")[2][:16]:
-                    said = json.loads(pq.read_schema(path).metadata[RECORDED.encode()])
+                    said = msgspec.json.decode(pq.read_metadata(path).metadata[RECORDED.encode()])
                     if every.keys().isdisjoint(said):  # of two calls at once, each packs
                         in_packs |= dict.fromkeys(said, key)
                         every |= said
-        return cls(in_packs, every)
+        return cls(frozenset(keys), in_packs, every)
 
 
 def write_pack(objects: Objects, staging: Path, folder: str, files: Mapping[str, Path]) -> None:
@@ -258,10 +262,24 @@ def write_pack(objects: Objects, staging: Path, folder: str, files: Mapping[str,
         keys = pa.array([key] * len(rows), pa.string())
         tables.append(rows.replace_schema_metadata(None).append_column("filename", keys))
     ending = ROLLUP if all(key.endswith(ROLLUP) for key in files) else ".parquet"
-    packed = pa.concat_tables(tables).replace_schema_metadata({RECORDED: json.dumps(said)})
-    pq.write_table(packed, str(staging / PACKED), compression="zstd", write_page_checksum=True)
+    packed = pa.concat_tables(tables)
+    # The Arrow schema would contain the metadata once more.
+    options = {"compression": "zstd", "write_page_checksum": True, "store_schema": False}
+    with pq.ParquetWriter(str(staging / PACKED), packed.schema, **options) as writer:
+        writer.write_table(packed)
+        writer.add_key_value_metadata({RECORDED: json.dumps(said)})
     name = f"{sha256(staging / PACKED)[:16]}-{len(files)}{ending}"
     objects.adopt({f"{folder}/{PACKED}/{name}": staging / PACKED})
+
+
+def by_kind(keys: Iterable[str]) -> tuple[dict[Recorded, str], dict[Recorded, str]]:
+    """The recorded results among these keys, and the roll-ups, each with its key."""
+    found: tuple[dict[Recorded, str], dict[Recorded, str]] = {}, {}
+    for key in keys:
+        known, parsed = (found[1], parse_rollup) if key.endswith(ROLLUP) else (found[0], parse)
+        if (recorded := parsed(key)) is not None:
+            known[recorded] = key
+    return found
 
 
 def parse_rollup(key: str) -> Recorded | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
 from msgspec.structs import astuple, replace
 
 from tracewarehouse import hints
@@ -19,16 +21,15 @@ from tracewarehouse.storage.mirror import Mirror
 from tracewarehouse.storage.model import (
     Brief,
     Json,
+    LateSources,
     ManySources,
     PendingSource,
     RankSource,
     RunVersion,
-    TableFile,
     UnreadableRun,
 )
 from tracewarehouse.storage.objects import Entry as Listed
 from tracewarehouse.storage.objects import LocalFiles, LocalObjects, Objects, names_in
-from tracewarehouse.storage.parquet_file import has_size
 from tracewarehouse.storage.results import Recorded, RecordedAnalysis
 
 # A writing command writes a new list in a folder when more entries than this are newer.
@@ -39,7 +40,7 @@ _LIST_SHARE = 100
 # An entry that changed this short before it was listed may change again without another time of change.
 _RACY_NS = 2 * 10**9
 # Of so few runs the folders of recorded results are listed, of more that of all runs.
-_FEW = 32
+FEW_RUNS = 32
 # How often the writer of a list adds what others published meanwhile, before it leaves that to them.
 _LOOKS = 5
 
@@ -80,14 +81,6 @@ class Versions:
     def path(self, key: str) -> Path:
         """The local path of an object, from a remote warehouse that of a copy."""
         return self.files.path(key)
-
-    def has_copy(self, file: TableFile) -> bool:
-        """Whether a data file is on this machine, by its size; makes no request."""
-        return has_size(self.folder / file.path, file.bytes)
-
-    def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
-        """Makes data files readable at their `path` while this process runs; key → problem of the others."""
-        return self.files.fetch(files, again)
 
     # One run
 
@@ -154,27 +147,6 @@ class Versions:
                 self._digests[key] = codec.digest(self.objects.get(layout.version(run, number)))
         return self._digests.get(key, "")
 
-    def brief(self, run: str) -> Brief | None:
-        """The newest version in brief, None if the run does not exist or was removed."""
-        entry = self.entry(run)
-        number = max(self.versions(run), default=0)
-        if entry is None or entry.number != number:
-            version = self.newest(run)
-            return version.brief if version else None
-        return None if entry.tombstone else entry.brief
-
-    @contextmanager
-    def _newest(self, run: str, number: int) -> Iterator[None]:
-        """Turns damage of the newest version of a run into a DamagedRunError."""
-        hint = hints.repair(run)
-        try:
-            yield
-        except UnknownName:
-            path = self.objects.describe(layout.version(run, number))
-            raise DamagedRunError(f"run {run} is damaged: {path}: version missing", hint) from None
-        except WarehouseError as error:
-            raise DamagedRunError(f"run {run} is damaged: {error.message}", hint) from error
-
     def readable(self, run: str, whole: bool = False) -> tuple[RunVersion, ...]:
         """The versions of a run that can be read, oldest first, tombstones included; skips damaged ones.
 
@@ -205,8 +177,14 @@ class Versions:
         """The newest version, which has this number; raises DamagedRunError."""
         if not number:
             return RunVersion(run, 0, (), {}, None, "", "")
-        with self._newest(run, number):
+        hint = hints.repair(run)
+        try:
             return self.get(run, number, data)
+        except UnknownName:
+            path = self.objects.describe(layout.version(run, number))
+            raise DamagedRunError(f"run {run} is damaged: {path}: version missing", hint) from None
+        except WarehouseError as error:
+            raise DamagedRunError(f"run {run} is damaged: {error.message}", hint) from error
 
     def spelling(self, run: str) -> str:
         """The stored spelling of a run name, the name itself if there is no such run."""
@@ -266,17 +244,32 @@ class Versions:
         found, self._unreadable = self._entries("", describe)
         return tuple(found.values())
 
-    def present(self, prefix: str = "") -> tuple[RunVersion, ...]:
-        """The newest version of every run whose name begins with `prefix` in any case.
+    def present(self) -> tuple[RunVersion, ...]:
+        """The newest version of every run.
 
         Runs that cannot be read are left out; `unreadable` has them.
         """
-        entries, lost = self._entries(prefix)
-        wanted = {run: entry.number for run, entry in entries.items() if not entry.tombstone}
-        found, unreadable = self._newest_versions(wanted)
-        if not prefix:
-            self._unreadable = tuple(sorted((*lost, *unreadable.values()), key=lambda each: each.key))
-        return tuple(found[run] for run in sorted(found) if not found[run].tombstone)
+        return self.with_entries(None)[0]
+
+    def with_entries(self, tables: Collection[str] | None) -> tuple[tuple[RunVersion, ...], list[Entry]]:
+        """The same as `present`, with the entries of all runs.
+
+        Of a run without any of these tables, no more is read than the list of runs says.
+        """
+        entries, lost = self._entries()
+        found: dict[str, RunVersion] = {}
+        for run, entry in entries.items() if tables is not None else ():
+            said = entry.summary
+            if said is not None and said.tables.keys().isdisjoint(tables or ()):
+                sources = LateSources(said, partial(self.newest_of, entry.run, entry.number))
+                found[run] = RunVersion(entry.run, entry.number, sources, entry.labels, **entry.head)
+        wanted = {
+            run: each.number for run, each in entries.items() if not each.tombstone and run not in found
+        }
+        read, unreadable = self._newest_versions(wanted)
+        found |= read
+        self._unreadable = tuple(sorted((*lost, *unreadable.values()), key=lambda each: each.key))
+        return tuple(found[run] for run in sorted(found) if not found[run].tombstone), [*entries.values()]
 
     def unreadable(self) -> tuple[UnreadableRun, ...]:
         """The runs that the last call of `present` or `entries` left out because they cannot be read."""
@@ -386,8 +379,10 @@ class Versions:
         versions, unreadable = self._newest_versions(numbers)
         for run, version in versions.items():
             entry = found.get(run) or codec.entry_of(version, self.digest(run, version.number))
-            row = None if describe is None or version.tombstone else describe(version)
-            found[run] = replace(entry, row=row)
+            if describe is not None and not version.tombstone:
+                row = msgspec.Raw(msgspec.json.encode(describe(version)))
+                entry = replace(entry, row=row, summary=version.summary)
+            found[run] = entry
         found = {run: found[run] for run in sorted(found) if run not in unreadable}
         return found, tuple(unreadable[run] for run in sorted(unreadable))
 
@@ -397,33 +392,25 @@ class Versions:
 
     # The list of all runs
 
-    def list_runs(self, describe: Describe, share: int = 0) -> None:
-        """Writes the list of all runs, until it has every version that can be listed.
-
-        With a `share` of 100, it is left as it is while at most one entry in 100 is newer.
-        """
+    def list_runs(self, describe: Describe) -> None:
+        """Writes the list of all runs, until it has every version that can be listed."""
         for _ in range(_LOOKS):
-            self._list = None
             now_ns = 0 if self.is_remote else int(self.objects.clock().timestamp() * 1e9)
+            self._list = {run: entry for run, entry in self._known().items() if _is_complete(entry)}
             entries, _ = self._entries("", describe)
-            known = self._known() if len(entries) > 1 else {}
-            new = [
-                run for run, entry in entries.items() if run not in known or known[run].stamp != entry.stamp
-            ]
-            if known and share and len(new) * share <= len(entries):
-                return
             listed = {
                 run: replace(entry, stamp="") if now_ns and _changed_ns(entry) > now_ns - _RACY_NS else entry
                 for run, entry in entries.items()
             }
             self.objects.put({layout.LIST: codec.encode_list(listed.values())})
+            self._list = None
             # Of two writers at once the second adds what is missing.
             now_listed = {run: stamp for run, (stamp, _) in self.listed().items()} if self.is_remote else {}
             if all(run in entries and entries[run].stamp == stamp for run, stamp in now_listed.items()):
                 return
 
     def list_new_versions(self, describe: Describe) -> None:
-        """Adds what this process published to the list: in a folder if many versions are newer than it.
+        """Adds what this process published to the list, if many versions are newer than it.
 
         `describe` gives a version's row of `runs`. Without new versions it does nothing. Failures are
         ignored: the next call adds the versions, too.
@@ -432,18 +419,12 @@ class Versions:
             return
         self.has_new_versions = False
         with suppress(TwError, OSError):
-            if self.is_remote:
-                self.list_runs(describe, _LIST_SHARE)
-            elif self._is_list_old():
-                self.list_runs(describe)
-
-    def _is_list_old(self) -> bool:
-        listed, self._list = self.listed(), None
-        if len(listed) <= _NEWER:
-            return False
-        known = self._known()
-        newer = [run for run, (stamp, _) in listed.items() if run not in known or known[run].stamp != stamp]
-        return len(newer) > _NEWER
+            listed, self._list = self.listed(), None
+            if self.is_remote or len(listed) > _NEWER:
+                known = {run: entry.stamp for run, entry in self._known().items() if _is_complete(entry)}
+                newer = sum(known.get(run) != stamp for run, (stamp, _) in listed.items())
+                if newer > (len(listed) // _LIST_SHARE if self.is_remote else _NEWER):
+                    self.list_runs(describe)
 
     # Committed, not published
 
@@ -526,14 +507,16 @@ class Versions:
         """The recorded results of an analysis, for all runs, and the key of each file."""
         return dict(results.every(self.objects, layout.results(analysis, version)))
 
-    def with_rollups(self, analysis: str, version: int) -> tuple[dict[Recorded, str], dict[Recorded, str]]:
-        """The recorded results of an analysis, and their roll-ups, and the key of each file."""
-        found: tuple[dict[Recorded, str], dict[Recorded, str]] = {}, {}
-        for entry in self.objects.walk(f"{layout.results(analysis, version)}/"):
-            for known, parse in zip(found, (results.parse, results.parse_rollup), strict=True):
-                if (recorded := parse(entry.key)) is not None:
-                    known[recorded] = entry.key
-        return found
+    def with_rollups(
+        self, analysis: str, version: int, runs: Iterable[str] | None = None
+    ) -> tuple[dict[Recorded, str], dict[Recorded, str]]:
+        """The recorded results of an analysis, and their roll-ups, and the key of each file.
+
+        `runs`: keys of the runs, None for all.
+        """
+        folder = layout.results(analysis, version)
+        folders = [folder] if runs is None else [f"{folder}/{run}" for run in runs]
+        return results.by_kind(entry.key for at in folders for entry in self.objects.walk(f"{at}/"))
 
     def recorded_of(
         self, analysis: RecordedAnalysis, versions: Sequence[RunVersion]
@@ -543,7 +526,9 @@ class Versions:
         One without tables that were derived later counts, too, until the run is recorded again.
         """
         folder = layout.results(analysis.contract.name, analysis.contract.version)
-        folders = [folder] if len(versions) > _FEW else [f"{folder}/{run_key(each.run)}" for each in versions]
+        folders = (
+            [folder] if len(versions) > FEW_RUNS else [f"{folder}/{run_key(each.run)}" for each in versions]
+        )
         listed = (entry for at in folders for entry in self.objects.walk(f"{at}/"))
         present = {recorded: entry for entry in listed if (recorded := results.parse(entry.key))}
         earlier = {(one.run, one.effective, one.source): one for one in sorted(present, key=astuple)}
@@ -567,13 +552,13 @@ class Versions:
         found = ((one.run, one.source) for one, _ in results.every(self.objects))
         return dict(Counter(runs[one] for one in found if one in runs))
 
-    def kept(self) -> tuple[RunVersion, ...]:
+    def kept(self, entries: Iterable[Entry] | None = None) -> tuple[RunVersion, ...]:
         """The versions of removed runs whose recorded results are kept, as tombstones, by run and number.
 
-        Damaged ones are left out.
+        Damaged ones are left out. `entries`: those of all runs, if they are known.
         """
         found = []
-        for entry in self._entries()[0].values():
+        for entry in self._entries()[0].values() if entries is None else entries:
             for number in entry.results_of:
                 with suppress(TwError):
                     found.append(replace(self.get(entry.run, number), tombstone=True))
@@ -582,6 +567,11 @@ class Versions:
 
 def _name(entry: Listed) -> str:
     return entry.key.rpartition("/")[2]
+
+
+def _is_complete(entry: Entry) -> bool:
+    """Whether an entry in a list says all that this release lists."""
+    return entry.tombstone or entry.summary is not None
 
 
 def _changed_ns(entry: Entry) -> int:

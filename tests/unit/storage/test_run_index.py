@@ -15,12 +15,13 @@ from msgspec.structs import replace
 import cli_runner
 import tracewarehouse as tw
 from object_store import BUCKET, Proxy, Request
+from recorded_runs import recorded_runs
 from storage_sources import commit, staged
 from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.storage import codec, layout, versions
 from tracewarehouse.storage.codec import encode_version, sealed, unsealed
-from tracewarehouse.storage.model import Changes, RunVersion
+from tracewarehouse.storage.model import Changes, LateSources, RunVersion
 from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
@@ -116,7 +117,7 @@ def test_the_list_of_many_runs_is_not_written_with_each_version(
     s3: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "_LIST_SHARE", 4)
-    store = Store.open_or_create(store_url(url("many")))
+    store = Store.open_or_create(store_url(url("not-each")))
     fill(store, 8)
     store.list_new_versions(catalog_row)
     first = store.objects.get(layout.LIST)
@@ -126,7 +127,7 @@ def test_the_list_of_many_runs_is_not_written_with_each_version(
         store.list_new_versions(catalog_row)
         is_written = store.objects.get(layout.LIST) != first
         assert is_written == (number == 2), "two of eight runs may be newer"
-        assert [row["version"] for row in rows_of(url("many"))].count(2) == number + 1
+        assert [row["version"] for row in rows_of(url("not-each"))].count(2) == number + 1
 
 
 def _flipped(data: bytes) -> bytes:
@@ -208,6 +209,67 @@ def test_purged_secrets_are_in_no_list(local: Path) -> None:
     wh.remove_secrets(redact=False, purge=True)
     assert not wh.secrets().found
     assert [row["labels"] for row in rows_of(local)][1] == {"number": "2", "team": "a"}
+
+
+def test_a_history_reads_the_list_and_no_version(s3: Proxy, tmp_path: Path) -> None:
+    local = recorded_runs(tmp_path / "warehouse", [10, 20, 30, 40], {2: {"team": "a"}})
+    place = url("history")
+    store = Store.open_or_create(store_url(place))
+    files = [
+        path
+        for top in ("_tw/versions", "_tw/index", "results")
+        for path in (tmp_path / "warehouse" / top).rglob("*.*")
+    ]
+    store.objects.put(
+        {path.relative_to(tmp_path / "warehouse").as_posix(): path.read_bytes() for path in files}
+    )
+    store.list_runs(catalog_row)
+    s3.requests.clear()
+    found = tw.open(place).history("step_time", by="label.team")
+    assert found.rows() == local.history("step_time", by="label.team").rows()
+    assert not [each.path for each in s3.requests if each.kind == "GET" and "/versions/" in each.path]
+    assert s3.counts()["LIST"] <= 8, s3.counts()
+
+
+def test_what_the_list_says_of_a_version_is_what_the_version_says(local: Path) -> None:
+    store = Store.open(local)
+    read, (listed, entries) = store.present(), Store.open(local).with_entries(())
+    late = [one for one in listed if isinstance(one.sources, LateSources)]
+    assert [one.run for one in late] == ["Run-000", "Run-003"], "the other is newer than the list"
+    assert store.kept(entries) == store.kept() == ()
+    for one, other in zip(listed, read, strict=True):
+        assert (one.brief, one.summary, one.source, one.ranks) == (
+            other.brief,
+            other.summary,
+            other.source,
+            other.ranks,
+        )
+        assert (one.hardware, one.kernel_rules, one.expected_ranks) == (
+            other.hardware,
+            other.kernel_rules,
+            other.expected_ranks,
+        )
+        assert (one.created_at, one.tool, one.expired) == (other.created_at, other.tool, other.expired)
+    assert "loaded" not in vars(late[0].sources) and list(late[0].sources) == list(read[0].sources)
+    tables = {table for one in read for table in one.summary.tables}
+    assert not [one for one in store.with_entries(tables)[0] if isinstance(one.sources, LateSources)]
+
+
+def test_a_list_without_summaries_is_used_for_rows_and_written_again(local: Path) -> None:
+    before, known = rows_of(local), unsealed(gzip.decompress(list_file(local).read_bytes()))
+    for run in known["runs"]:
+        del run["head"]
+        run.pop("summary", None)
+    list_file(local).write_bytes(gzip.compress(sealed(known)))
+    assert rows_of(local) == before
+    store = Store.open(local)
+    assert not [one for one in store.with_entries(())[0] if isinstance(one.sources, LateSources)]
+    store.list_runs(catalog_row)
+    assert (
+        len([one for one in Store.open(local).with_entries(())[0] if isinstance(one.sources, LateSources)])
+        == 3
+    )
+    assert rows_of(local) == before
 
 
 @pytest.mark.deep

@@ -14,7 +14,6 @@ from tracewarehouse.compare.history.read import (
     NothingRecorded,
     ValueForm,
     build_history,
-    hardware,
     label_keys,
     recorded_files,
     recorded_runs,
@@ -134,7 +133,7 @@ def configuration(version: RunVersion, same: Sequence[str] = ()) -> Configuratio
     names = (rank.facts.get("framework_version") for rank in version.by_rank)
     framework = {".".join(str(each).split(".")[:2]) for each in names if each is not None}
     labels = tuple(version.labels.get(key) for key in same)
-    return *hardware(version), tuple(sorted(framework)), labels
+    return *version.hardware, tuple(sorted(framework)), labels
 
 
 def _last_level(series: Series) -> tuple[Point, ...]:

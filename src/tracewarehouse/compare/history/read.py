@@ -31,14 +31,17 @@ from tracewarehouse.runs.selection import SelectedRun, in_order, narrow
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.model import RunVersion
 from tracewarehouse.storage.results import (
+    ROLLUP,
     Packs,
     Recorded,
     RecordedAnalysis,
+    by_kind,
     differ_in_rules,
     is_intact,
     same_rows,
 )
 from tracewarehouse.storage.store import Store
+from tracewarehouse.storage.versions import FEW_RUNS
 from tracewarehouse.version import __version__
 
 
@@ -108,20 +111,23 @@ class NothingRecorded(TwError):
     """No selected run has recorded results of an analysis."""
 
 
-class RecordedRun(Struct, frozen=True):
+class RecordedRun(Struct, frozen=True, gc=False):
     """A selected run with the files of its results, by definition."""
 
     selected: SelectedRun
     files: Mapping[str, str]
 
 
-def runs_with_results(store: Store, stored: Sequence[SelectedRun]) -> tuple[SelectedRun, ...]:
-    """The stored runs and the removed ones whose results were kept, in time order."""
-    present = {(each.run.lower(), each.version.source) for each in stored}
-    kept = [SelectedRun(version, version.ranks) for version in store.kept()]
-    removed = {(each.run.lower(), each.version.source): each for each in kept}
-    every = [*stored, *(each for key, each in removed.items() if key not in present)]
-    return in_order(sorted(every, key=lambda each: each.version.number))
+def runs_with_results(store: Store, catalog: Catalog) -> tuple[SelectedRun, ...]:
+    """The stored runs and the removed ones whose results were kept, in time order.
+
+    Of the stored ones, only those with derived tables are read, which are part of the keys of results.
+    """
+    stored, entries = store.with_entries([each.name for each in catalog.tables() if each.derived])
+    versions = (*store.kept(entries), *stored)
+    every = {(version.run.lower(), version.source): version for version in versions}
+    by_number = sorted(every.values(), key=lambda version: version.number)
+    return in_order(SelectedRun(version, version.ranks) for version in by_number)
 
 
 def matching_runs(
@@ -169,12 +175,13 @@ def build_history(
     """
     in_form = form.for_runs(metric, selected)
     analysis = RecordedAnalysis.of(metric.contract, catalog)
-    name, number = analysis.contract.ref
-    stored, rollups = store.with_rollups(name, number)
-    packs = Packs.read(store.objects, store.files, layout.results(name, number))
+    packs = Packs.read(store.objects, store.files, layout.results(*analysis.contract.ref))
+    keys = [analysis.possible_keys(each.version) for each in selected]
+    stored, rollups = _stored(store, analysis, keys, packs, serves(metric))
     rollups, _ = _intact(store, rollups if serves(metric) else {}, packs.said)
     intact, damaged = _intact(store, stored, packs.said, rollups)
-    runs = _recorded_runs(store, analysis, selected, intact)
+    rollups = {key: path for key, path in rollups.items() if key in stored or path in packs.said}
+    runs = _recorded_runs(store, analysis, selected, keys, intact | rollups, intact)
     by_definition = _by_definition(analysis, runs)
     if not by_definition:
         if damaged:
@@ -183,17 +190,13 @@ def build_history(
     measured = {
         definition: in_form(
             recorded_values(
-                store,
-                metric,
-                {run.selected.selector: run.files[definition] for run in recorded},
-                {stored[key]: path for key, path in rollups.items() if key in stored},
-                packs,
+                store, metric, {run.files[definition]: run.selected.selector for run in recorded}, packs
             )
         )
         for definition, recorded in by_definition.items()
     }
-    if not any(run.rows for each in measured.values() for run in each.runs):
-        files = [file for run in runs for file in run.files.values()]
+    if metric.filters and not any(run.rows for each in measured.values() for run in each.runs):
+        files = [file for run in _whole_results(store, analysis, selected) for file in run.files.values()]
         check_filters(metric, measured.values(), filter_values(store, metric, files))
     reasons = acknowledgements(store, metric)
     series = [
@@ -212,21 +215,58 @@ def recorded_files(
     store: Store, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
 ) -> dict[str, str]:
     """`RUN@vN` → path of its result under the definition of the newest, in time order, if it has one."""
-    stored = store.recorded(analysis.contract.name, analysis.contract.version)
-    intact, _ = _intact(store, stored, ())
-    runs = _recorded_runs(store, analysis, selected, intact)
+    runs = _whole_results(store, analysis, selected)
     definition = _current(analysis, runs)
     return {run.selected.selector: run.files[definition] for run in runs if definition in run.files}
+
+
+def _whole_results(
+    store: Store, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
+) -> list[RecordedRun]:
+    """Each run with its results, not roll-ups or copies in packs."""
+    intact, _ = _intact(store, store.recorded(*analysis.contract.ref), ())
+    keys = [analysis.possible_keys(each.version) for each in selected]
+    return _recorded_runs(store, analysis, selected, keys, intact, intact)
+
+
+def _stored(
+    store: Store,
+    analysis: RecordedAnalysis,
+    possible: Iterable[Sequence[Recorded]],
+    packs: Packs,
+    with_rollups: bool,
+) -> tuple[dict[Recorded, str], dict[Recorded, str]]:
+    """The results and roll-ups of runs; those are listed of which no pack has the current one.
+
+    `with_rollups`: a roll-up in a pack counts. All are listed if these runs are many, or have a result of
+    another definition, which must be compared.
+    """
+    current = {key for keys in possible for key in keys}
+    stored, rollups = by_kind(key for key in packs.said if with_rollups or not key.endswith(ROLLUP))
+    packed = {(key.run, key.source) for key in (*stored, *rollups) if key in current}
+    lacking = {(key.run, key.source) for key in current} - packed
+    runs = sorted({run for run, _ in lacking})
+    if len(runs) <= FEW_RUNS:
+        listed = store.with_rollups(*analysis.contract.ref, runs)
+        found = stored | listed[0], rollups | listed[1]
+        theirs = (key for keys in found for key in keys if (key.run, key.source) in lacking)
+        if all(key in current for key in theirs):
+            return found
+    return store.with_rollups(*analysis.contract.ref)
 
 
 def _recorded_runs(
     store: Store,
     analysis: RecordedAnalysis,
     selected: Sequence[SelectedRun],
+    possible: Iterable[Sequence[Recorded]],
     files: Mapping[Recorded, str],
+    whole: Mapping[Recorded, str],
 ) -> list[RecordedRun]:
     """Each run with its result under the current definition, or else under all others that exist.
 
+    `possible`: the keys of each run under the current definition. `files` are results or roll-ups, `whole`
+    the results, whose rows can be compared.
     An earlier definition whose results have the same rows counts as the current one, but not one that differs
     in users' rules: these may classify kernels of other runs.
     """
@@ -234,9 +274,9 @@ def _recorded_runs(
     for key in files:
         by_run.setdefault((key.run, key.source), []).append(key)
     found: list[tuple[SelectedRun, list[Recorded], list[Recorded]]] = []
-    for each in selected:
+    for each, keys in zip(selected, possible, strict=True):
         present = by_run.get((each.run.lower(), each.version.source), [])
-        current = [key for key in analysis.possible_keys(each.version) if key in present][:1]
+        current = [key for key in keys if key in present][:1]
         own = analysis.definition(each.version)
         found.append((each, current, [key for key in present if key.effective != own]))
     missing = {
@@ -250,9 +290,9 @@ def _recorded_runs(
     equal = set()  # definitions under which at least one run has the same rows, and none has others
     for definition in missing:
         compared = [
-            same_rows(store.path(files[other]), store.path(files[key]))
+            same_rows(store.path(whole[other]), store.path(whole[key]))
             for other, key in pairs
-            if other.effective == definition and other.request == key.request
+            if other.effective == definition and other.request == key.request and {other, key} <= whole.keys()
         ]
         if compared and all(compared):
             equal.add(definition)
@@ -370,17 +410,9 @@ def _notices(
         yield f"change detection needs at least {MIN_RUNS} runs{where}"
 
 
-def hardware(version: RunVersion) -> tuple[int, tuple[str, ...]]:
-    """The number of ranks of a run, its world size if that is known, and its GPU models."""
-    facts = [rank.facts for rank in version.by_rank]
-    sizes = [size for each in facts if isinstance(size := each.get("world_size"), int)]
-    names = {str(each["device_name"]) for each in facts if each.get("device_name")}
-    return max(sizes, default=len(facts)), tuple(sorted(names))
-
-
 def hardware_text(version: RunVersion) -> str:
-    """The same as text: `8 × NVIDIA H100`."""
-    ranks, names = hardware(version)
+    """The number of ranks of a run and its GPU models: `8 × NVIDIA H100`."""
+    ranks, names = version.hardware
     return f"{ranks} × {' and '.join(names)}" if names else f"{ranks} × unknown GPU"
 
 
@@ -409,7 +441,7 @@ def recorded_runs(
     """The selected runs that match, in time order; of all runs, also removed ones with recorded results."""
     selected = selection.runs
     if selected is None:
-        selected = runs_with_results(selection.store, selection.selected())
+        selected = runs_with_results(selection.store, selection.catalog)
     return matching_runs(selected, runs, where)
 
 

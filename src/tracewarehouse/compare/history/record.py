@@ -304,12 +304,14 @@ def repair_results(
     store: Store, catalog: Catalog, keys: Sequence[str], narrow: Narrow, dry_run: bool
 ) -> Iterator[Step]:
     """Renames damaged results of these runs, records them again, and unlists those that are lost."""
-    lost: dict[str, Recorded] = {}
-    for recorded, key in tuple(results.every(store.objects)):
-        if recorded.run in keys and results.fault(store.path(key), recorded) is not None:
-            lost[key] = recorded
-            if not dry_run:
-                results.set_aside(store.objects, [key])
+
+    def renamed(parsed: Callable[[str], Recorded | None]) -> dict[str, Recorded]:
+        every = ((key, one) for one, key in results.every(store.objects, parsed=parsed) if one.run in keys)
+        found = {key: one for key, one in every if results.fault(store.path(key), one) is not None}
+        results.set_aside(store.objects, () if dry_run else found)
+        return found
+
+    lost = renamed(results.parse)
     listed = filter(None, map(results.parse, results.listed(store.objects)))
     sources = {(one.run, one.source) for one in listed if one.run in keys}
     lost |= {key: recorded for recorded, key in results.missing(store.objects, sources) if recorded}
@@ -321,11 +323,8 @@ def repair_results(
     if gone and not dry_run:
         results.unlist(store.objects, gone)
     # Roll-ups only repeat what the results hold.
-    for recorded, key in tuple(results.every(store.objects, parsed=results.parse_rollup)):
-        if recorded.run in keys and results.fault(store.path(key), recorded) is not None:
-            if not dry_run:
-                results.set_aside(store.objects, [key])
-            yield Step(recorded.run, key, "damaged roll-up renamed: its result is read in its place")
+    for key, recorded in renamed(results.parse_rollup).items():
+        yield Step(recorded.run, key, "damaged roll-up renamed: its result is read in its place")
 
 
 def _record_again(store: Store, catalog: Catalog, recorded: Recorded, narrow: Narrow, dry_run: bool) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import Measured, Metric, filterable, measures
@@ -154,24 +155,22 @@ ORDER BY ALL
 """
 
 
-def recorded_values(
-    store: Store, metric: Metric, paths: Mapping[str, str], rollups: Mapping[str, str], packs: Packs
-) -> Measured:
-    """The metric of each run from the file of its result: `RUN@vN` → path.
+def recorded_values(store: Store, metric: Metric, read: Mapping[str, str], packs: Packs) -> Measured:
+    """The metric of each run from its result or roll-up: key of the file → `RUN@vN`.
 
-    `rollups`: path of a result → path of its roll-up, which is read in its place, and either from a pack
-    that has it. Raises WarehouseError if a
-    file is damaged.
+    A file is read from a pack that has it. Raises WarehouseError if it is damaged.
     """
-    read = {rollups.get(path, path): run for run, path in paths.items()}
     places = {key: key if key in packs.said else str(store.path(key)) for key in read}
     runs = {places[key]: run for key, run in read.items()}
-    packed = {key: store.path(packs.files[key]) for key in read if key in packs.files}
+    pack_paths = {pack: str(store.path(pack)) for pack in set(packs.files.values())}
+    packed = {key: pack_paths[packs.files[key]] for key in read if key in packs.files}
     rolled = {place for key, place in places.items() if key.endswith(ROLLUP)}
     with _connection(store, threads_for(metric)) as con:
         loose = [place for key, place in places.items() if key not in packs.said]
         metadata = {runs[path]: each for path, each in _metadata(con, loose)}
-        metadata |= {run: json.loads(packs.said[key]) for key, run in read.items() if key in packs.said}
+        metadata |= {
+            run: msgspec.json.decode(packs.said[key]) for key, run in read.items() if key in packs.said
+        }
         _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
         con.execute(f"CREATE VIEW {ROWS} AS {_rows_sql(metric, list(runs), rolled, packed)}")
         steps = _complete_steps(metric, {run: each["complete"] for run, each in metadata.items()})
@@ -183,16 +182,14 @@ def recorded_values(
         unit = unit_of(any, lengths.values()) if metric.grows(steps is not None) else None
         ranks = {
             run: Ranks(tuple(metadata[run]["ranks"]), metadata[run]["reason"], unit, lengths[run])
-            for run in paths
+            for run in metadata
         }
         if steps is not None:
             _create_table(con, STEPS, {"run_id": "VARCHAR", "rank": "INTEGER", "step": "BIGINT"}, steps)
         return evaluate_in(con, metric, ranks, steps)
 
 
-def _rows_sql(
-    metric: Metric, files: Sequence[str], rolled: Collection[str], packs: Mapping[str, Path]
-) -> str:
+def _rows_sql(metric: Metric, files: Sequence[str], rolled: Collection[str], packs: Mapping[str, str]) -> str:
     """The rows of the analysis of all runs, from roll-ups where there are some."""
     if not rolled:
         return (
@@ -206,12 +203,10 @@ def _rows_sql(
     return "\nUNION ALL BY NAME\n".join(selects)
 
 
-def _read(files: Iterable[str], packs: Mapping[str, Path]) -> str:
+def _read(files: Sequence[str], packs: Mapping[str, str]) -> str:
     """Rows of files with their names, some of them in packs, which have rows of others, too."""
-    packed, loose = (
-        {str(packs[file]) for file in files if file in packs},
-        [file for file in files if file not in packs],
-    )
+    packed = {packs[file] for file in files if file in packs}
+    loose = [file for file in files if file not in packs]
     selects = [f"FROM read_parquet({_list(sorted(packed))}, hive_partitioning = false)"] if packed else []
     selects += [f"FROM {_read_parquet(loose)}"] if loose else []
     return f"({' UNION ALL BY NAME '.join(selects)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Literal
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 Reasons = Mapping[tuple[str, str], str]  # (run, source) → acknowledgement
 
 
-class Point(Struct, frozen=True):
+class Point(Struct, frozen=True, gc=False):
     """A run of a series; `value` is None if the run has no value of the metric, for the `reason`.
 
     `level` is the median of the values between two changes. A run that is not `stored` was removed, but its
@@ -194,8 +195,8 @@ def build_series(
     changes = tuple(
         _change(known, each, levels[at], levels[at + 1], reasons) for at, each in enumerate(detected)
     )
-    level_of = {point: levels[sum(each.at <= at for each in detected)] for at, point in enumerate(known)}
-    leveled = tuple(replace(point, level=level_of.get(point)) for point in points)
+    level_of = {id(point): levels[bisect(edges, at) - 1] for at, point in enumerate(known)}
+    leveled = tuple(replace(point, level=level_of.get(id(point))) for point in points)
     return Series(name, definition, leveled, changes, found.trend)
 
 

@@ -70,7 +70,7 @@ class Metric(Struct, frozen=True):
         return f"per {unit} and rank" if unit else "per complete step and rank" if by_step else "per rank"
 
 
-class RunValue(Struct, frozen=True):
+class RunValue(Struct, frozen=True, gc=False):
     """A metric of one run; `value` and `mean` are None if it is unknown, for the `reason`.
 
     `value` is the metric as defined; `mean` the mean over ranks and complete steps, the same except for a

@@ -70,7 +70,7 @@ def parts_of(unit: str | None) -> int:
     return UNITS[unit][1] if unit else 1
 
 
-class Ranks(Struct, frozen=True):
+class Ranks(Struct, frozen=True, gc=False):
     """The ranks of a run with data in its analysis, why others have none, and their lengths."""
 
     with_data: tuple[int, ...]
@@ -86,7 +86,7 @@ class Ranks(Struct, frozen=True):
         return {rank: self.lengths.get(rank, {}).get(name, 0) for rank in self.with_data}
 
 
-class _Aggregate(Struct, frozen=True):
+class _Aggregate(Struct, frozen=True, gc=False):
     """The rows of one rank and step, aggregated; `over` or `under` is None if a row lacks it."""
 
     rows: int

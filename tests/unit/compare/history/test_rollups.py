@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import sketch
 import tracewarehouse as tw
 from recorded_runs import recorded_runs
+from tracewarehouse.compare.history import read as history_read
 from tracewarehouse.compare.history import recorded as history_results
 from tracewarehouse.compare.history.record import pack
 from tracewarehouse.compare.history.recorded import can_roll_up, serves
@@ -132,6 +134,28 @@ def test_packs_change_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert values(wh, "step_time") == [10, 30, 50]
 
 
+def test_results_beside_packs_are_found(
+    recorded: tw.Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packs have no rows of results with roll-ups: those are listed, and results of few other runs."""
+    monkeypatch.setattr(results, "PACK_RESULTS", 2)
+    wh = tw.open(Path(shutil.copytree(str(recorded.root), tmp_path / "copy")))
+    metrics = ("step_time", "temporal_breakdown.idle_ns", "temporal_breakdown.idle_ns[rank=1]")
+    before = {metric: values(wh, metric) for metric in metrics}
+    for name in ANALYSES:
+        pack(wh.store, wh.catalog.get(name, kind="analysis"), 2)
+    assert len(list(tmp_path.glob("copy/results/*/packed/*"))) == len(ANALYSES)
+    assert {metric: values(wh, metric) for metric in metrics} == before
+    wh.ingest(FIRST_STEPS, run="three")
+    assert {metric: values(wh, metric) for metric in metrics} == before, "the third is not recorded"
+    wh.record("three", analyses=ANALYSES)
+    assert {metric: values(wh, metric) for metric in metrics} == {
+        metric: [*found, found[-1]] for metric, found in before.items()
+    }
+    monkeypatch.setattr(history_read, "FEW_RUNS", 0)
+    assert [len(values(wh, metric)) for metric in metrics] == [3, 3, 3]
+
+
 def test_every_few_recorded_runs_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "PACK_RESULTS", 2)
     wh = tw.open(tmp_path / "warehouse")
@@ -173,8 +197,6 @@ def test_the_statistics_are_those_of_the_ranks(recorded: tw.Warehouse) -> None:
 
 
 def test_clean_deletes_roll_ups_with_their_results(recorded: tw.Warehouse, tmp_path: Path) -> None:
-    import shutil
-
     root = Path(shutil.copytree(str(recorded.root), tmp_path / "copy"))
     wh = tw.open(root)
     assert len(rollups(wh)) == 2 * len(ANALYSES)
