@@ -320,7 +320,10 @@ def export_delta(
         objects.check_conditions()
         there = {*(names or known), *objects.folders(""), delta.RUNS}
         logs = {name: delta.log_of(objects, name, table) for name, table in known.items() if name in there}
-        return tuple(_copies(selection, runs, logs))
+        done = tuple(_copies(selection, runs, logs))
+        contracts = () if names else recordable(catalog, None)
+        delta.register_results(store, catalog, runs and [each.run for each in done], contracts, objects)
+        return done
 
 
 def register_recorded(

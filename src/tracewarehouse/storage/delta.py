@@ -406,7 +406,7 @@ def named_files(objects: Objects) -> frozenset[str]:
     if objects.stat(layout.DELTA) is None:
         return frozenset()
     logs = [DeltaLog(objects, f"{layout.DATA}/{table}") for table in objects.folders(f"{layout.DATA}/")]
-    logs += [DeltaLog(objects, folder) for folder, has_log in _results(objects).items() if has_log]
+    logs += [DeltaLog(objects, folder) for folder, has_log in _results(objects, objects).items() if has_log]
     states = ((log.folder, log.read().files) for log in logs)
     return frozenset(f"{at}/{path}" for at, files in states for held in files.values() for path in held)
 
@@ -525,26 +525,31 @@ class _Registered(Struct, frozen=True):
         return found if rows is None else found | self.logs[table].add_rows(rows, self.version.run)
 
 
-# Recorded results, in place
+# Recorded results
 
 
-def _results(objects: Objects) -> dict[str, bool]:
-    """The folder of the recorded results of each analysis, and whether it has a log."""
+def _results(objects: Objects, logs: Objects) -> dict[str, bool]:
+    """The folder of the recorded results of each analysis, and whether there is a log of it."""
     names = [name for name in objects.folders(f"{layout.RESULTS}/") if "@" in name]
     first = {f"{layout.RESULTS}/{name}/{layout.DELTA_LOG}/{0:020d}.json": name for name in names}
-    return {f"{layout.RESULTS}/{first[key]}": found is not None for key, found in objects.stat_many(first)}
+    return {f"{layout.RESULTS}/{first[key]}": found is not None for key, found in logs.stat_many(first)}
 
 
 def register_results(
-    store: Store, catalog: Catalog, runs: Collection[str] | None, contracts: Collection[Contract] = ()
+    store: Store,
+    catalog: Catalog,
+    runs: Collection[str] | None,
+    contracts: Collection[Contract] = (),
+    copies: Objects | None = None,
 ) -> None:
     """Takes the logs of recorded results to the newest versions of runs (None: all).
 
     Creates those of `contracts` that have results. A commit that another overtook looks at them again.
+    `copies`: where the logs are, and copies of the files that they name (None: in place).
     """
     keys = None if runs is None else frozenset(map(run_key, runs))
     known = {layout.results(*each.ref): each for each in (*catalog.all("analysis"), catalog.get(FINDINGS))}
-    has_log = _results(store.objects)
+    has_log = _results(store.objects, copies or store.objects)
 
     def commit(folder: str) -> None:
         analysis = RecordedAnalysis.of(known[folder], catalog)
@@ -554,9 +559,13 @@ def register_results(
             found = store.recorded_of(analysis, [version for version in newest if version])
             files = ((run, entry.key.removeprefix(f"{folder}/"), entry) for run, (_, entry) in found.items())
             wanted = {path: added(path, entry.bytes, None, run) for run, path, entry in files}
+            if copies is not None:
+                new = wanted.keys() - {path for held in state.files.values() for path in held}
+                for key, data in store.objects.get_many(f"{folder}/{path}" for path in sorted(new)):
+                    copies.put({key: data or b""})
             return _difference(state, wanted, keys)
 
-        log_of(store.objects, folder, known[folder]).commit(changes, keys)
+        log_of(copies or store.objects, folder, known[folder]).commit(changes, keys)
 
     chosen = [each for each in has_log if each in known and (has_log[each] or known[each] in contracts)]
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:

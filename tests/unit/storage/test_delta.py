@@ -401,6 +401,27 @@ def test_copies_have_every_table_once(warehouse: Path, tmp_path: Path) -> None:
     assert tw("export", "delta", lake, "two", "-w", warehouse).out == "nothing to export\n"
 
 
+def test_copies_have_the_recorded_results(warehouse: Path, tmp_path: Path) -> None:
+    lake, wh = tmp_path / "lake", tracewarehouse.open(warehouse)
+    wh.record("one", analyses=["kernel_summary"])
+    wh.export_delta(lake)
+    table = lake / "results" / "kernel_summary@1"
+    rows = pl.read_delta(str(table), use_pyarrow=True)
+    assert rows.height == len(wh.select("one").analyze("kernel_summary").rows())
+    wh.ingest(FIRST_STEPS, run="two")
+    wh.record("two", analyses=["kernel_summary"])
+    kept = {path: path.stat().st_mtime_ns for path in table.rglob("*.parquet")}
+    wh.export_delta(lake, "two", tables=["steps"])
+    assert set(pl.read_delta(str(table), use_pyarrow=True)["run_id"]) == {"one", "two"}
+    assert kept == {path: path.stat().st_mtime_ns for path in kept}, "only what is new is copied"
+    number = deltalake.DeltaTable(str(table)).version()
+    wh.export_delta(lake)
+    assert deltalake.DeltaTable(str(table)).version() == number
+    wh.remove("two")
+    wh.export_delta(lake)
+    assert pl.read_delta(str(table), use_pyarrow=True).equals(rows)
+
+
 def test_copies_of_some_tables(warehouse: Path, tmp_path: Path) -> None:
     wh = tracewarehouse.open(warehouse)
     wh.export_delta(tmp_path, tables=["kernels"])
