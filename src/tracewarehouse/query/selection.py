@@ -150,20 +150,16 @@ class Selection:
 
         Raises UnknownName for a selector or rank without a match.
         """
-        names = as_list(runs)
-        if names is None:
-            selected = self.selected()
-        elif self.runs is None and not any(map(is_plain, names)):
+        names, briefs = as_list(runs), None
+        if names and self.runs is None and not any(map(is_plain, names)):
             entries = self.store.entries(catalog_row)  # and `left_out`
             briefs = [entry.brief for entry in entries if not entry.tombstone]
-            selected = select_runs(self.store, names, briefs)
-        else:
-            selected = self.matching(names)
+        selected = select_runs(self.store, names, briefs) if self.runs is None else self.matching(names)
         if ranks is not None:
             selected = only_ranks(selected, [ranks] if isinstance(ranks, int) else ranks)
         return self.over(selected, () if selected and all(run.named for run in selected) else self.left_out)
 
-    def matching(self, runs: Iterable[str]) -> tuple[SelectedRun, ...]:
+    def matching(self, runs: Iterable[str] | None) -> tuple[SelectedRun, ...]:
         """The selected runs that match the selectors; raises UnknownName."""
         return matching_runs(self.store, self.runs, runs)
 

@@ -158,17 +158,16 @@ class RecordedAnalysis(Struct, frozen=True):
     def _keys(self, version: RunVersion, by_steps: Iterable[bool]) -> tuple[Recorded, ...]:
         # The request: parameters, and tables that were derived after the trace was ingested.
         has_derived = not self.derived_tables.isdisjoint(version.summary.tables)
-        derived = [
+        derived = sorted(
             (source.rank, file.table, file.sha256)
             for source in (version.sources if has_derived else ())
             for file in source.files
             if file.table in self.derived_tables
-        ]
-        files = tuple(sorted(derived))
+        )
         run, definition = run_key(version.run), self.definition(version)
-        requests = (request_hash(tuple(self.params(by_step).items()), files) for by_step in by_steps)
-        name, number = self.contract.ref
-        return tuple(Recorded(name, number, run, definition, request, version.source) for request in requests)
+        requests = [request_hash(tuple(self.params(each).items()), tuple(derived)) for each in by_steps]
+        ref, source = self.contract.ref, version.source
+        return tuple(Recorded(*ref, run, definition, request, source) for request in requests)
 
 
 def differ_in_rules(one: str, other: str) -> bool:
@@ -274,12 +273,9 @@ def write_pack(objects: Objects, staging: Path, folder: str, files: Mapping[str,
 
 def by_kind(keys: Iterable[str]) -> tuple[dict[Recorded, str], dict[Recorded, str]]:
     """The recorded results among these keys, and the roll-ups, each with its key."""
-    found: tuple[dict[Recorded, str], dict[Recorded, str]] = {}, {}
-    for key in keys:
-        known, parsed = (found[1], parse_rollup) if key.endswith(ROLLUP) else (found[0], parse)
-        if (recorded := parsed(key)) is not None:
-            known[recorded] = key
-    return found
+    listed = list(keys)
+    stored, rollups = ({one: key for key in listed if (one := of(key))} for of in (parse, parse_rollup))
+    return stored, rollups
 
 
 def parse_rollup(key: str) -> Recorded | None:

@@ -26,6 +26,7 @@ from tracewarehouse.storage.model import (
     PendingSource,
     RankSource,
     RunVersion,
+    Summary,
     UnreadableRun,
 )
 from tracewarehouse.storage.objects import Entry as Listed
@@ -249,18 +250,14 @@ class Versions:
 
         Runs that cannot be read are left out; `unreadable` has them.
         """
-        return self.with_entries(None)[0]
+        return self.listing(lambda _: False)[0]
 
-    def with_entries(self, tables: Collection[str] | None) -> tuple[tuple[RunVersion, ...], list[Entry]]:
-        """The same as `present`, with the entries of all runs.
-
-        Of a run without any of these tables, no more is read than the list of runs says.
-        """
+    def listing(self, is_enough: Callable[[Summary], bool]) -> tuple[tuple[RunVersion, ...], list[Entry]]:
+        """The same as `present`, with the entries of all runs; reads no version whose summary is enough."""
         entries, lost = self._entries()
         found: dict[str, RunVersion] = {}
-        for run, entry in entries.items() if tables is not None else ():
-            said = entry.summary
-            if said is not None and said.tables.keys().isdisjoint(tables or ()):
+        for run, entry in entries.items():
+            if (said := entry.summary) is not None and is_enough(said):
                 sources = LateSources(said, partial(self.newest_of, entry.run, entry.number))
                 found[run] = RunVersion(entry.run, entry.number, sources, entry.labels, **entry.head)
         wanted = {
@@ -396,7 +393,8 @@ class Versions:
         """Writes the list of all runs, until it has every version that can be listed."""
         for _ in range(_LOOKS):
             now_ns = 0 if self.is_remote else int(self.objects.clock().timestamp() * 1e9)
-            self._list = {run: entry for run, entry in self._known().items() if _is_complete(entry)}
+            # Those of an earlier release have no `head` and no summary.
+            self._list = {run: entry for run, entry in self._known().items() if entry.head}
             entries, _ = self._entries("", describe)
             listed = {
                 run: replace(entry, stamp="") if now_ns and _changed_ns(entry) > now_ns - _RACY_NS else entry
@@ -421,7 +419,7 @@ class Versions:
         with suppress(TwError, OSError):
             listed, self._list = self.listed(), None
             if self.is_remote or len(listed) > _NEWER:
-                known = {run: entry.stamp for run, entry in self._known().items() if _is_complete(entry)}
+                known = {run: entry.stamp for run, entry in self._known().items() if entry.head}
                 newer = sum(known.get(run) != stamp for run, (stamp, _) in listed.items())
                 if newer > (len(listed) // _LIST_SHARE if self.is_remote else _NEWER):
                     self.list_runs(describe)
@@ -567,11 +565,6 @@ class Versions:
 
 def _name(entry: Listed) -> str:
     return entry.key.rpartition("/")[2]
-
-
-def _is_complete(entry: Entry) -> bool:
-    """Whether an entry in a list says all that this release lists."""
-    return entry.tombstone or entry.summary is not None
 
 
 def _changed_ns(entry: Entry) -> int:

@@ -233,7 +233,7 @@ def test_a_history_reads_the_list_and_no_version(s3: Proxy, tmp_path: Path) -> N
 
 def test_what_the_list_says_of_a_version_is_what_the_version_says(local: Path) -> None:
     store = Store.open(local)
-    read, (listed, entries) = store.present(), Store.open(local).with_entries(())
+    read, (listed, entries) = store.present(), Store.open(local).listing(lambda _: True)
     late = [one for one in listed if isinstance(one.sources, LateSources)]
     assert [one.run for one in late] == ["Run-000", "Run-003"], "the other is newer than the list"
     assert store.kept(entries) == store.kept() == ()
@@ -252,7 +252,11 @@ def test_what_the_list_says_of_a_version_is_what_the_version_says(local: Path) -
         assert (one.created_at, one.tool, one.expired) == (other.created_at, other.tool, other.expired)
     assert "loaded" not in vars(late[0].sources) and list(late[0].sources) == list(read[0].sources)
     tables = {table for one in read for table in one.summary.tables}
-    assert not [one for one in store.with_entries(tables)[0] if isinstance(one.sources, LateSources)]
+    assert not [
+        one
+        for one in store.listing(lambda said: tables.isdisjoint(said.tables))[0]
+        if isinstance(one.sources, LateSources)
+    ]
 
 
 def test_a_list_without_summaries_is_used_for_rows_and_written_again(local: Path) -> None:
@@ -263,10 +267,16 @@ def test_a_list_without_summaries_is_used_for_rows_and_written_again(local: Path
     list_file(local).write_bytes(gzip.compress(sealed(known)))
     assert rows_of(local) == before
     store = Store.open(local)
-    assert not [one for one in store.with_entries(())[0] if isinstance(one.sources, LateSources)]
+    assert not [one for one in store.listing(lambda _: True)[0] if isinstance(one.sources, LateSources)]
     store.list_runs(catalog_row)
     assert (
-        len([one for one in Store.open(local).with_entries(())[0] if isinstance(one.sources, LateSources)])
+        len(
+            [
+                one
+                for one in Store.open(local).listing(lambda _: True)[0]
+                if isinstance(one.sources, LateSources)
+            ]
+        )
         == 3
     )
     assert rows_of(local) == before

@@ -123,7 +123,8 @@ def runs_with_results(store: Store, catalog: Catalog) -> tuple[SelectedRun, ...]
 
     Of the stored ones, only those with derived tables are read, which are part of the keys of results.
     """
-    stored, entries = store.with_entries([each.name for each in catalog.tables() if each.derived])
+    derived = frozenset(each.name for each in catalog.tables() if each.derived)
+    stored, entries = store.listing(lambda summary: derived.isdisjoint(summary.tables))
     versions = (*store.kept(entries), *stored)
     every = {(version.run.lower(), version.source): version for version in versions}
     by_number = sorted(every.values(), key=lambda version: version.number)
@@ -205,7 +206,7 @@ def build_history(
         for name, points in _points_by_group(recorded, measured[definition], by).items()
     ]
     per = form.per(next(iter(measured.values())).per)
-    notices = (*_damaged(damaged), *_notices(analysis, runs, series, per))
+    notices = tuple(_notices(analysis, runs, series, per, len(damaged)))
     missing = tuple(run.selected.selector for run in runs if not run.files)
     provenance = _provenance(analysis, catalog, runs)
     return History(metric, tuple(series), missing, notices, provenance, form.title(metric))
@@ -328,9 +329,9 @@ def _intact(
 def _by_definition(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
     """Definition → the runs recorded under it, that of the newest run first."""
     current = _current(analysis, runs)
-    definitions = sorted({definition for run in runs for definition in run.files})
-    definitions.sort(key=lambda definition: definition != current)
-    return {each: [run for run in runs if each in run.files] for each in definitions}
+    known = {definition for run in runs for definition in run.files}
+    in_order = sorted(known, key=lambda definition: (definition != current, definition))
+    return {each: [run for run in runs if each in run.files] for each in in_order}
 
 
 def _points_by_group(
@@ -369,17 +370,13 @@ def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> NothingRecorded:
     )
 
 
-def _damaged(paths: Sequence[str]) -> Iterator[str]:
-    if paths:
-        repair = hints.call("repair")
-        yield hints.fill("left out {}: {}", plural(len(paths), "damaged recorded result"), repair)
-
-
 def _notices(
-    analysis: RecordedAnalysis, runs: Sequence[RecordedRun], series: Sequence[Series], per: str
+    analysis: RecordedAnalysis, runs: Sequence[RecordedRun], series: Sequence[Series], per: str, damaged: int
 ) -> Iterator[str]:
     from tracewarehouse.compare.stats.change_points import MIN_RUNS
 
+    if damaged:
+        yield hints.fill("left out {}: {}", plural(damaged, "damaged recorded result"), hints.call("repair"))
     yield f"values are {per}"
     missing = [run.selected.selector for run in runs if not run.files]
     if missing:
