@@ -279,7 +279,7 @@ def test_five_thousand_runs(tmp_path: Path) -> None:
         ("runs",): 3.5,
         ("info", "@latest"): 3.5,
         ("info", "label:commit=0000005"): 3.5,
-        ("history", "step_time"): 12,
+        ("history", "step_time"): 4,
     }
     for command, most in commands.items():
         times, sizes = zip(*(used(*TW, *command, *at) for _ in range(3)), strict=True)
