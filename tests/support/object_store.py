@@ -68,7 +68,7 @@ class Proxy:
 
 @contextmanager
 def s3_server() -> Iterator[Proxy]:
-    """A server with an empty bucket, and its proxy."""
+    """A server with an empty bucket, and its proxy. One at a time in a process: they share their objects."""
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -76,6 +76,7 @@ def s3_server() -> Iterator[Proxy]:
     server.start()
     try:
         with proxy_of(server.get_host_and_port()) as proxy:
+            forward(proxy.upstream, "POST", "/moto-api/reset", {}, b"")  # what a server before it left
             forward(proxy.upstream, "PUT", f"/{BUCKET}", {}, b"")
             yield proxy
     finally:

@@ -12,7 +12,7 @@ from object_store import Proxy, s3_server
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Proxy]:
-    """A server for the tests of a module. Servers of one process share their buckets."""
+    """A server for the tests of a module, with an empty bucket."""
     with s3_server() as proxy:
         yield proxy
 
