@@ -113,13 +113,14 @@ class _Run(Struct, frozen=True):
 class Plan(Struct, frozen=True):
     """What to delete of each run that loses something, then of data and results, in this order.
 
-    `skipped`: keys of runs of which nothing is deleted.
+    `unlisted`: recorded results that lists need not name any more. `skipped`: keys of runs of which nothing
+    is deleted.
     """
 
     runs: dict[str, _Run]
     data: tuple[str, ...]
     results: tuple[str, ...]
-    lists: tuple[str, ...]
+    unlisted: tuple[str, ...]
     skipped: frozenset[str]
 
 
@@ -153,8 +154,12 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
         key for one, key in old_results if layout.run_of(key) not in skipped and one not in sources
     )
     dead_results += tuple(_dead_packs(store, before, frozenset(dead_results)))
-    lists = tuple(_dead_lists(store, before, frozenset(dead_results)))
-    return Plan(found, dead_data, dead_results, lists, frozenset(skipped))
+    # What is listed is missed once the run has the same content again.
+    named = ((key, results.parse(key)) for key in results.listed(store.objects))
+    unlisted = tuple(
+        key for key, one in named if one and one.run not in skipped and (one.run, one.source) not in sources
+    )
+    return Plan(found, dead_data, dead_results, unlisted, frozenset(skipped))
 
 
 def _dated(store: Versions, version: RunVersion) -> RunVersion:
@@ -276,15 +281,6 @@ def _dead_packs(store: Versions, before: datetime, gone: Collection[str]) -> Ite
         yield from (key for key in sorted(dead) if _older(store, key, before))
 
 
-def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:
-    """Lists of recorded results none of which is left."""
-    for key, listed in results.lists(store.objects):
-        if not isinstance(listed, str) and _older(store, key, before):
-            left = (each for each in listed if each not in gone and store.objects.stat(each) is not None)
-            if next(left, None) is None:
-                yield key
-
-
 def _older(store: Versions, key: str, before: datetime) -> bool:
     entry = store.objects.stat(key)
     return entry is not None and entry.modified < before
@@ -332,10 +328,12 @@ def clean(
             continue
         versions += len(one.versions)
         groups += [[layout.version(run, number) for number in one.versions], one.others]
-    for others in (planned.data, planned.results, planned.lists):
+    for others in (planned.data, planned.results):
         groups.append([key for key in others if layout.run_of(key) not in refused])
     for keys in groups:
         deleted += _delete(store.objects, listed.objects, keys)
+    absent = (key for key, entry in store.objects.stat_many(planned.unlisted) if entry is None)
+    store.objects.delete(results.unlist(store.objects, frozenset(absent)))
     sizes = [entry.bytes for entry in deleted] + _delete_staging(staging, staging_now, grace_s)
     delete_unused()
     store.forget()

@@ -266,8 +266,7 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
     damaged = [key for key, names in results.lists(store.objects) if isinstance(names, str)]
     yield from (Step("", key, "damaged list of recorded results renamed") for key in damaged)
     if not dry_run:
-        results.set_aside(store.objects, damaged)
-        results.unlist(store.objects, frozenset(lost))
+        results.set_aside(store.objects, [*damaged, *results.unlist(store.objects, frozenset(lost))])
     known = results.listed(store.objects)
     unlisted = [key for _, key in results.every(store.objects) if key not in known]
     unlisted += [key for key, one in results.acknowledged(store.objects) if key not in known]

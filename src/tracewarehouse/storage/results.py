@@ -328,8 +328,9 @@ def every(
 
 def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[tuple[Recorded | None, str]]:
     """What is listed and missing: results of these (run key, source), and acknowledgements (None)."""
+    named = sorted(listed(objects))  # first: a result is stored before it is listed
     present = {recorded for recorded, _ in every(objects)}
-    for key in sorted(listed(objects)):
+    for key in named:
         recorded = parse(key)
         if recorded is None and key.startswith(layout.ACKNOWLEDGED) and objects.stat(key) is None:
             yield None, key
@@ -337,15 +338,14 @@ def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[
             yield recorded, key
 
 
-def unlist(objects: Objects, gone: frozenset[str]) -> None:
-    """Replaces the lists that name these keys by one of what else they name."""
-    old = {key: names for key, names in lists(objects) if not isinstance(names, str)}
+def unlist(objects: Objects, gone: frozenset[str]) -> list[str]:
+    """Writes a list of what else the lists name that name these keys; returns the keys of those lists."""
+    every = lists(objects) if gone else ()
+    old = {key: names for key, names in every if not isinstance(names, str)}
     old = {key: names for key, names in old.items() if not gone.isdisjoint(names)}
-    known = {name for names in old.values() for name in names}
-    left = [name for name in sorted(known.difference(gone)) if objects.stat(name) is not None]
-    if left:
+    if left := sorted({name for names in old.values() for name in names} - gone):
         write_list(objects, left)
-    set_aside(objects, old)
+    return list(old)
 
 
 def set_aside(objects: Objects, keys: Iterable[str]) -> None:
@@ -382,9 +382,9 @@ def fault(path: Path, recorded: Recorded) -> str | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not _is_named(path, recorded):
-        return hints.fill("damaged result: delete it, then {} restores it", hints.record())
     try:
+        if not _is_named(path, recorded):
+            return hints.fill("damaged result: delete it, then {} restores it", hints.record())
         fields: dict[str, Any] = unsealed(pq.read_schema(path).metadata[RECORDED.encode()])
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         return f"not a recorded result: {first_line(error)}"

@@ -462,13 +462,9 @@ class Store(Versions):
 
     @with_disk_errors
     def forget_acknowledged(self, key: str) -> None:
-        """Deletes an acknowledgement, with the lists that name it first."""
+        """Deletes an acknowledgement, which no list names any more then."""
         path = results.acknowledgement(key)
-        listing = [
-            each for each, names in results.lists(self.objects) if isinstance(names, list) and path in names
-        ]
-        self.objects.delete(listing)
-        self.objects.delete([path])
+        self.objects.delete([*results.unlist(self.objects, frozenset([path])), path])
 
     # Housekeeping
 

@@ -320,8 +320,8 @@ def repair_results(
         what = "recorded result computed again" if is_back else "recorded result lost: it cannot be computed"
         yield Step(recorded.run, key, what, not is_back)
     gone = frozenset(key for key in lost if store.objects.stat(key) is None)
-    if gone and not dry_run:
-        results.unlist(store.objects, gone)
+    if not dry_run:
+        results.set_aside(store.objects, results.unlist(store.objects, gone))
     # Roll-ups only repeat what the results hold.
     for key, recorded in renamed(results.parse_rollup).items():
         yield Step(recorded.run, key, "damaged roll-up renamed: its result is read in its place")
