@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
@@ -22,14 +22,23 @@ from tracewarehouse.storage.versions import Versions
 def verify(store: Versions, deep: bool = False) -> list[Problem]:
     """Every problem of every run: numbering, versions, index, commits, and each Parquet file once.
 
-    Of files in an object store only the sizes, unless `deep`, which downloads them all.
+    Of files in an object store only the sizes, unless `deep`, which downloads them all. What other processes
+    change meanwhile may look like damage, once: a problem is what a second look finds, too.
     """
+    found = _problems(store, deep)
+    again = frozenset(_problems(store, deep, {run_key(one.run) for one in found if one.run}) if found else ())
+    return [one for one in found if one in again]
+
+
+def _problems(store: Versions, deep: bool, runs: Collection[str] | None = None) -> list[Problem]:
+    """What looks like a problem of these runs, None for all, or of recorded results."""
     store.forget()
     if isinstance(remote := store.objects, RemoteObjects):
         store = copy(store)
         store.objects = ListedObjects(remote)
     problems: list[Problem] = []
-    for key in sorted({*store.run_keys(), *store.keys(layout.COMMITS)}):
+    every = {*store.run_keys(), *store.keys(layout.COMMITS)}
+    for key in sorted(every if runs is None else every.intersection(runs)):
         if isinstance(store.objects, ListedObjects):
             store.objects.hold(key)
         problems += _Run(store, key, deep).problems()
@@ -200,11 +209,19 @@ def list_problems(store: Versions) -> Iterator[Problem]:
 
 
 def _results(store: Versions, deep: bool) -> Iterator[Problem]:
-    kinds = {results.parse: "", results.parse_rollup: "damaged roll-up: its result is read in its place"}
-    for parsed, instead in kinds.items() if deep or not store.is_remote else ():
-        for recorded, key in results.every(store.objects, parsed=parsed):
-            if (what := results.fault(store.path(key), recorded)) is not None:
-                yield Problem(recorded.run, key, instead or what)
+    is_read = deep or not store.is_remote
+    # A killed call may leave results that are not listed; later that is a lost list.
+    listed, old = results.listed(store.objects), store.objects.clock() - FRESH
+    for recorded, key in results.every(store.objects):
+        what = results.fault(store.path(key), recorded) if is_read else None
+        if what is not None:
+            yield Problem(recorded.run, key, what)
+        entry = store.objects.stat(key)
+        if key not in listed and entry is not None and entry.modified < old:
+            yield Problem(recorded.run, key, f"not listed under {layout.RECORDED}")
+    for recorded, key in results.every(store.objects, parsed=results.parse_rollup) if is_read else ():
+        if results.fault(store.path(key), recorded) is not None:
+            yield Problem(recorded.run, key, "damaged roll-up: its result is read in its place")
     for key, names in results.lists(store.objects):
         if isinstance(names, str):
             yield Problem("", key, f"list of recorded results {names}")
@@ -217,13 +234,6 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
         else:
             what = hints.fill("recorded result missing: {} restores it", hints.record())
             yield Problem(lost.run, key, what)
-    # A killed call may leave results that are not listed; later that is a lost list.
-    listed = results.listed(store.objects)
-    old = store.objects.clock() - FRESH
-    for recorded, key in results.every(store.objects):
-        entry = store.objects.stat(key)
-        if key not in listed and entry is not None and entry.modified < old:
-            yield Problem(recorded.run, key, f"not listed under {layout.RECORDED}")
 
 
 def _sources(store: Versions) -> Iterator[tuple[str, str]]:

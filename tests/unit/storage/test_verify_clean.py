@@ -7,14 +7,18 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from storage_sources import commit, seen, staged
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage import results, verify
 from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.model import Changes, StagedTable
+from tracewarehouse.storage.results import Recorded, write_result
 from tracewarehouse.storage.store import Store
 
 DAY_S = 86_400.0
@@ -181,6 +185,47 @@ def test_a_removed_run_is_deleted_after_its_grace_period_and_its_numbers_are_not
     store.publish("run", Changes(sources=(commit(store, 0),)))
     assert store.versions("run") == (4, 5)
     assert store.verify() == []
+
+
+def test_results_that_a_clean_deleted_are_not_missed_when_the_content_comes_back(store: Store) -> None:
+    """One list names results of two runs, and an acknowledgement is listed beside them."""
+    source = store.publish("other", Changes(sources=(commit(store, 0, run="other"),))).newest.source
+    files = {}
+    with store.staging() as folder:
+        for run, content in (("run", store.head("run").source), ("other", source)):
+            recorded = Recorded("step_summary", 1, run, "f" * 16, "0" * 8, content)
+            write_result(folder / run, recorded, pa.table({"run_id": [run]}), {}, {})
+            files[recorded] = folder / run
+        store.keep_results(files)
+    (of_run,) = (key for key in results.listed(store.objects) if "/run/" in key)
+    store.remove("other")
+    clean(store, -1)
+    assert results.listed(store.objects) == {of_run}
+    store.publish("other", Changes(sources=(commit(store, 0, run="other"),)))
+    assert store.head("other").source == source
+    assert store.verify() == []
+    (store.folder / of_run).unlink()
+    clean(store, -1)
+    assert [problem.path for problem in store.verify()] == [of_run]
+
+
+def test_what_a_clean_deletes_while_verify_reads_is_no_damage(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The versions were read before the removal, the files are looked at after it."""
+    looks = []
+
+    def stored_faults(*arguments: Any) -> Any:
+        if not looks:
+            store.remove("run")
+            clean(store, -1)
+        looks.append(faults(*arguments))
+        return looks[-1]
+
+    faults = verify.stored_faults
+    monkeypatch.setattr(verify, "stored_faults", stored_faults)
+    assert store.verify() == []
+    assert set(looks[0].values()) == {"file missing"}
 
 
 def test_a_table_name_never_becomes_a_path(store: Store) -> None:
