@@ -455,12 +455,15 @@ def test_a_lost_identity_is_written_again(base: Path, root: Path) -> None:
     assert answers(root, "a") == answers(base / "wh", "a")
 
 
-def test_a_removed_run_is_not_damaged(root: Path) -> None:
+@pytest.mark.parametrize("what", ["removed", "replaced"])
+def test_a_run_that_is_gone_is_not_damaged(base: Path, root: Path, what: str) -> None:
     held = Warehouse(root).select(runs=["a", "b"])
     assert held.selection.selected()
     Warehouse(root).remove("b")
     Warehouse(root).clean(0.0)
-    with pytest.raises(DamagedRunError, match="run b was removed"):
+    if what == "replaced":
+        take(root, base / "b", run="b", jobs=1)
+    with pytest.raises(DamagedRunError, match=f"run b was {what}"):
         held.kernel_summary()
 
 

@@ -542,21 +542,31 @@ def file_faults(
     only = None if tables is None else frozenset(tables)
     files = {run.run: _files(run.version, run.ranks, only) for run in selected}
     problems = store.files.fetch(file for listed in files.values() for file in listed)
-    faults = {run: _fault(store, listed, problems, level) for run, listed in files.items()}
     return {
-        run: _REMOVED if (entry := store.entry(run)) and entry.tombstone else what
-        for run, what in faults.items()
-        if what is not None
+        each.run: _gone(store, each.version) or what
+        for each in selected
+        if (what := _fault(store, files[each.run], problems, level)) is not None
     }
 
 
-_REMOVED: Final = "it was removed"
+# Why a version that was read before has no files now.
+_GONE: Final = ("it was removed", "it was replaced")
+
+
+def _gone(store: Versions, version: RunVersion) -> str | None:
+    entry = store.entry(version.run)
+    if entry is None or entry.number <= version.number:
+        return None
+    is_deleted = entry.tombstone or version.number not in store.versions(version.run)
+    return _GONE[not entry.tombstone] if is_deleted else None
 
 
 def damaged_run(run: str, what: str) -> DamagedRunError:
     """The error of a run with a damaged file."""
-    if what == _REMOVED:
-        return DamagedRunError(f"run {run} was removed", "list the runs that there are, and select again")
+    if what in _GONE:
+        return DamagedRunError(
+            f"run {run} {what.removeprefix('it ')}", "list the runs that there are, and select again"
+        )
     if UNREADABLE in what:
         return DamagedRunError(
             f"run {run} cannot be read: {what}", "check the owner and permissions of the file"
@@ -565,7 +575,7 @@ def damaged_run(run: str, what: str) -> DamagedRunError:
 
 
 def _unreadable(run: str, what: str) -> UnreadableRun:
-    is_damaged = UNREADABLE not in what and what != _REMOVED
+    is_damaged = UNREADABLE not in what and what not in _GONE
     return UnreadableRun(run, what.partition(": ")[0], what, hints.repair(run) if is_damaged else None)
 
 
