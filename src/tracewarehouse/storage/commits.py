@@ -261,15 +261,15 @@ def _source(staged: Staged, name: CommitName, at: str, files: Sequence[TableFile
 def earlier(objects: Objects, members: Sequence[Staged]) -> Iterator[Commit]:
     """Recent commits of exactly these sources, tables and rows, so that a retry finds them.
 
-    The caller checks whether they were published.
+    The caller checks whether they were published. Damaged ones, or deleted meanwhile, do not count.
     """
     run, name = members[0].run, _name(members, "")
     prefix = layout.commit_prefix(name.first, name.last, name.uid)
-    for entry in objects.walk(layout.commit(run, prefix)):
-        parsed = CommitName.parse(entry.key.rpartition("/")[2])
-        if parsed is None or parsed.waits:
+    listed = objects.walk(layout.commit(run, prefix))
+    parsed = (CommitName.parse(entry.key.rpartition("/")[2]) for entry in listed)
+    for commit in read_many(objects, run, [one.text for one in parsed if one and not one.waits]):
+        if isinstance(commit, WarehouseError):
             continue
-        commit = read(objects, run, parsed.text)
         young = datetime.now(UTC) - datetime.fromisoformat(commit.committed_at) < FRESH
         if young and all(map(_same, members, commit.sources)):
             yield commit

@@ -10,6 +10,7 @@ import pytest
 
 from storage_sources import by_rank, commit, seen
 from tracewarehouse.errors import RunExists, UnknownName
+from tracewarehouse.storage import layout
 from tracewarehouse.storage.layout import group_uid
 from tracewarehouse.storage.model import Changes, RunVersion
 from tracewarehouse.storage.store import Store
@@ -296,6 +297,15 @@ def test_a_source_of_a_killed_call_is_found_until_it_is_published(store: Store) 
     other = commit(store, 1)
     store.path(other.files[0].path).unlink()
     assert store.unpublished("run") == ()
+
+
+def test_a_damaged_commit_of_a_killed_call_is_no_obstacle(store: Store) -> None:
+    lost = commit(store, 0)
+    path = store.folder / layout.commit("run", lost.commit)
+    path.write_bytes(path.read_bytes()[:-9])
+    found = commit(store, 0)
+    assert found.commit != lost.commit
+    assert store.publish("run", Changes(sources=(found,))).outcome == {found.name: "added"}
 
 
 def test_a_source_whose_files_are_gone_is_not_published(store: Store) -> None:
