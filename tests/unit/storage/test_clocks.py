@@ -48,12 +48,12 @@ def rows(root: Path, run: str = "job") -> dict[int, int]:
 def test_two_writers_two_days_behind_and_ahead(root: Path) -> None:
     """Each adds three ranks and labels at the same time, while a third one cleans by either clock."""
     job = sorted((root.parent / "job").iterdir())
-    run("+0d", "ingest", job[0], "-w", root, "--settle", "0", "--jobs", "1")
+    run("+0d", "ingest", job[0], "-w", root, "--min-age", "0s", "--jobs", "1")
     for number in range(3):
         with ExitStack() as started:
             both = [
                 started.enter_context(
-                    start(clock, "ingest", file, "-w", root, "--settle", "0", "--jobs", "1")
+                    start(clock, "ingest", file, "-w", root, "--min-age", "0s", "--jobs", "1")
                 )
                 for clock, file in (("-2d", job[1 + number]), ("+2d", job[min(4 + number, 5)]))
             ]
@@ -74,7 +74,7 @@ def test_a_clock_that_jumps_back(root: Path, clocks: tuple[str, ...]) -> None:
     """The last call wins whatever its time is, and what it replaced stays for as long as by one clock."""
     store = ["-w", root]
     first, second, third, last = clocks
-    run(first, "ingest", root.parent / "job", *store, "--settle", "0", "--jobs", "1")
+    run(first, "ingest", root.parent / "job", *store, "--min-age", "0s", "--jobs", "1")
     run(second, "label", "job", "k=2", *store)
     run(third, "label", "job", "k=3", *store)
     (row,) = Warehouse(root).runs().rows()
@@ -84,7 +84,7 @@ def test_a_clock_that_jumps_back(root: Path, clocks: tuple[str, ...]) -> None:
     for clock in (last, third):
         run(clock, "clean", *store)
         assert rows(root, "job@v3") == dict.fromkeys(range(6), 3), clock
-    run(second, "ingest", root.parent / "job", *store, "--settle", "0", "--jobs", "1")
+    run(second, "ingest", root.parent / "job", *store, "--min-age", "0s", "--jobs", "1")
     run(last, "compact", *store)
     assert rows(root) == dict.fromkeys(range(6), 3) and Warehouse(root).verify() == []
     run(last, "clean", "--grace", "0s", "--keep-versions", "0s", *store)
