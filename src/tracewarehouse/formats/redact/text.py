@@ -181,8 +181,12 @@ def _may_be_code(match: re.Match[str]) -> bool:
 
 
 def _is_code(value: str) -> bool:
-    """Whether a value is an expression with names of words: 3 letters or more on average, 4 in a call."""
-    if (code := _CODE.fullmatch(value)) is None:
+    """Whether a value is an expression with names of words: 3 letters or more on average, 4 in a call.
+
+    A call without a text in quotes is not random.
+    """
+    code = _CODE.fullmatch(value)
+    if code is None or (code[2] and _QUOTE.search(value) is None and is_random(value)):
         return False
     name = code[code.lastindex or 0]
     words = words_of(name)
