@@ -300,8 +300,8 @@ _END_MISSING = "the end is missing: more events may have followed"
 def is_lines(buffer: Buffer) -> bool:
     """Whether the text is JSON Lines with one event per line, judging by its first line."""
     start = skip_whitespace(buffer, 0)
-    stop = buffer.find(b"\n", start)
-    line = bytes(buffer[start : stop if stop >= 0 else len(buffer)][:_LINE_MOST]).rstrip()
+    stop = buffer.find(b"\n", start, start + _LINE_MOST)
+    line = bytes(buffer[start : stop if stop >= 0 else start + _LINE_MOST]).rstrip()
     is_event = line.startswith(b"{") and line.endswith(b"}") and b'"ph"' in line
     return is_event and _EVENTS.search(buffer) is None
 
