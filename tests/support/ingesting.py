@@ -103,7 +103,7 @@ def files_under(root: Path) -> dict[str, str]:
 def start(root: Path, paths: Sequence[Path], **options: object) -> subprocess.Popen[str]:
     """`tw ingest` in a separate process, started."""
     words = [] if options.get("inbox") else [str(path) for path in paths]
-    for name, value in {"settle": 0, **options}.items():
+    for name, value in {"min_age": "0s", **options}.items():
         if value is not None:
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return subprocess.Popen(

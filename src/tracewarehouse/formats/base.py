@@ -137,7 +137,8 @@ def number(value: object) -> int | None:
     """A non-negative number that may be written as text; None for anything else."""
     if isinstance(value, bool):
         return None
-    if isinstance(value, str) and value.strip().isdecimal():
+    # Python raises an error for thousands of digits.
+    if isinstance(value, str) and len(value) < 100 and value.strip().isdecimal():
         value = int(value)
     return value if isinstance(value, int) and 0 <= value < 2**31 else None
 
