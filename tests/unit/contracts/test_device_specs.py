@@ -149,6 +149,14 @@ def test_figures_that_vendors_give(con: engine.Connection) -> None:
     assert con.execute(sql, ["L4"]).fetchone() == (None, 32, None)
 
 
+def test_what_was_compared_is_said_by_type(con: engine.Connection) -> None:
+    """Texts of a vendor seldom give all rates: those of H100 SXM that were read lack the one of fp64."""
+    sql = f"SELECT list(dtype ORDER BY dtype) FROM ({BODY}) WHERE name = ? AND NOT checked"
+    assert con.execute(sql, ["H100 SXM"]).fetchone() == (["fp64"],)
+    assert con.execute(sql, ["A100 SXM4 80 GB"]).fetchone() == (None,)
+    assert con.execute(sql, ["H20"]).fetchone() == (["bf16", "fp16", "fp32", "fp8", "int8", "tf32"],)
+
+
 def test_sources_have_a_year(con: engine.Connection) -> None:
     rows = con.execute(f"SELECT DISTINCT source, source_date FROM ({BODY})").fetchall()
     assert [row for row in rows if not row[0] or not re.fullmatch(r"20[12]\d", row[1])] == []
