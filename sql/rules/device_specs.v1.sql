@@ -54,9 +54,9 @@ WITH
         (21, '\bH200$', 'H200', 'H100 SXM', 4.800, NULL, 64.0, 450.0, TRUE, 'NVIDIA AIConfigurator repository, systems', '2026'),
         (22, '\bH200 NVL$', 'H200 NVL', 'H100 NVL', 4.800, NULL, 64.0, NULL, TRUE, 'NVIDIA TensorRT-LLM repository, cluster_info.py', '2025'),
         (23, '\bH20$', 'H20', 'H20', 4.000, NULL, 64.0, 450.0, FALSE, 'NVIDIA H20 product brief', '2024'),
-        (24, '\bB200$', 'B200', 'B200', 8.000, NULL, 64.0, 900.0, TRUE, 'NVIDIA AIConfigurator repository, systems', '2026'),
-        (25, '\bGB200$', 'GB200', 'GB200', 8.000, NULL, NULL, 900.0, TRUE, 'NVIDIA AIConfigurator repository, systems', '2026'),
-        (26, '\bB300( SXM6 AC)?$', 'B300', 'B300', 8.000, NULL, NULL, 900.0, TRUE, 'NVIDIA AIConfigurator repository, systems', '2026'),
+        (24, '\bB200$', 'B200', 'B200', 7.700, NULL, 64.0, 900.0, TRUE, 'NVIDIA AIConfigurator repository, systems', '2026'),
+        (25, '\bGB200$', 'GB200', 'GB200', 8.000, 126.0, NULL, 900.0, TRUE, 'NVIDIA AIConfigurator repository, systems', '2026'),
+        (26, '\bB300( SXM6 AC)?$', 'B300', 'B300', 7.750, NULL, 128.0, 900.0, TRUE, 'NVIDIA AIConfigurator repository, systems', '2026'),
         (27, '\bMI210$', 'MI210', 'CDNA 2 die', 1.600, 8.0, 32.0, NULL, FALSE, 'AMD Instinct MI210 data sheet', '2022'),
         (28, 'MI250X ?/ ?MI250$', 'MI250X or MI250, one die', 'MI250X die, or MI250', 1.600, 8.0, NULL, NULL, TRUE, 'AMD lab notes, matrix cores and Laplacian', '2024'),
         (29, '\bMI250X$', 'MI250X, one die', 'MI250X die', 1.600, 8.0, NULL, NULL, TRUE, 'AMD lab notes, matrix cores and Laplacian', '2024'),
@@ -71,7 +71,7 @@ WITH
         (38, '^TPU v5p?$', 'TPU v5p', 'TPU v5p', 2.765, NULL, NULL, 600.0, TRUE, 'Google Cloud documentation, TPU v5p', '2025'),
         (39, '^TPU v6( lite|e)$', 'TPU v6e', 'TPU v6e', 1.638, NULL, NULL, 400.0, TRUE, 'Google Cloud documentation, TPU v6e', '2025'),
         (40, '(?i)\bgaudi ?2$', 'Gaudi 2', 'Gaudi 2', 2.460, NULL, 32.0, NULL, TRUE, 'Intel presentation of Gaudi 3, Hot Chips', '2024'),
-        (41, '(?i)\bgaudi ?3$', 'Gaudi 3', 'Gaudi 3', 3.670, NULL, 64.0, NULL, TRUE, 'Intel presentation of Gaudi 3, Hot Chips', '2024'),
+        (41, '(?i)\bgaudi ?3$', 'Gaudi 3', 'Gaudi 3', 3.670, 96.0, 64.0, NULL, TRUE, 'Intel presentation of Gaudi 3, Hot Chips', '2024'),
         -- A device is the card or one of its two stacks, as the driver is set.
         (42, 'GPU Max 1550$', 'Max 1550', 'Max 1550', NULL, NULL, 64.0, NULL, FALSE, 'Intel Data Center GPU Max technical overview', '2023')
     ) AS listed (rule_id, pattern, name, chip, terabytes_per_s, l2_mib, host_gb_per_s, link_gb_per_s, checked, source, source_date)
