@@ -73,7 +73,10 @@ WITH
         (40, '(?i)\bgaudi ?2$', 'Gaudi 2', 'Gaudi 2', 2.460, NULL, 32.0, NULL, TRUE, 'Intel presentation of Gaudi 3, Hot Chips', '2024'),
         (41, '(?i)\bgaudi ?3$', 'Gaudi 3', 'Gaudi 3', 3.670, 96.0, 64.0, NULL, TRUE, 'Intel presentation of Gaudi 3, Hot Chips', '2024'),
         -- A device is the card or one of its two stacks, as the driver is set.
-        (42, 'GPU Max 1550$', 'Max 1550', 'Max 1550', NULL, NULL, 64.0, NULL, FALSE, 'Intel Data Center GPU Max technical overview', '2023')
+        (42, 'GPU Max 1550$', 'Max 1550', 'Max 1550', NULL, NULL, 64.0, NULL, FALSE, 'Intel Data Center GPU Max technical overview', '2023'),
+        (43, '\bA10G$', 'A10G', 'A10G', 0.600, NULL, 32.0, NULL, TRUE, 'NVIDIA TensorRT-LLM repository, cluster_info.py', '2025'),
+        (44, '\bL40$', 'L40', 'L40', 0.864, NULL, 32.0, NULL, TRUE, 'NVIDIA TensorRT-LLM repository, cluster_info.py', '2025'),
+        (45, '\bGB300$', 'GB300', 'GB300', 8.000, NULL, NULL, 900.0, TRUE, 'NVIDIA AIConfigurator repository, systems', '2026')
     ) AS listed (rule_id, pattern, name, chip, terabytes_per_s, l2_mib, host_gb_per_s, link_gb_per_s, checked, source, source_date)
   ),
   -- TFLOP/s by type, of units for matrix products and of others; the types whose rate depends on what is not recorded,
@@ -90,8 +93,10 @@ WITH
         ('A100', MAP {'bf16': 312.0, 'fp16': 312.0, 'tf32': 156.0, 'fp64': 19.5, 'int8': 624.0}, MAP {'fp32': 19.5}, [], []),
         ('A30', MAP {'bf16': 165.0, 'fp16': 165.0, 'tf32': 82.0, 'fp64': 10.3, 'int8': 330.0}, MAP {'fp32': 10.3}, [], ['fp32', 'fp64']),
         ('A10', MAP {'bf16': 125.0, 'fp16': 125.0, 'tf32': 62.5, 'int8': 250.0}, MAP {'fp32': 31.2}, [], ['fp32']),
+        ('A10G', MAP {'bf16': 70.0, 'fp16': 70.0, 'tf32': 35.0, 'int8': 140.0}, MAP {}, [], []),
         ('A40', MAP {'bf16': 149.7, 'fp16': 149.7, 'tf32': 74.8, 'int8': 299.3}, MAP {'fp32': 37.4}, [], ['fp32']),
         ('L4', MAP {'bf16': 121.0, 'fp16': 121.0, 'tf32': 60.0, 'fp8': 242.5, 'int8': 242.5}, MAP {'fp32': 30.3}, [], ['fp32']),
+        ('L40', MAP {'bf16': 181.0, 'fp16': 181.0, 'tf32': 90.0, 'fp8': 362.0, 'int8': 362.0}, MAP {}, [], []),
         ('L40S', MAP {'bf16': 362.05, 'fp16': 362.05, 'tf32': 183.0, 'fp8': 733.0, 'int8': 733.0}, MAP {'fp32': 91.6}, [], ['fp32']),
         ('RTX 4090', MAP {'bf16': 165.2, 'fp16': 330.3, 'tf32': 82.6, 'fp8': 660.6, 'int8': 660.6}, MAP {'fp32': 82.6}, ['fp16', 'fp8'], []),
         ('RTX 5090', MAP {'bf16': 209.5, 'fp16': 419.0, 'tf32': 104.8, 'fp8': 838.0, 'fp4': 1676.0, 'int8': 838.0}, MAP {'fp32': 104.8}, ['fp16', 'fp8'], []),
@@ -102,6 +107,7 @@ WITH
         ('B200', MAP {'bf16': 2250.0, 'fp16': 2250.0, 'tf32': 1125.0, 'fp8': 4500.0, 'fp4': 9000.0, 'int8': 4500.0}, MAP {}, [], []),
         ('GB200', MAP {'bf16': 2500.0, 'fp16': 2500.0, 'tf32': 1250.0, 'fp8': 5000.0, 'fp4': 10000.0, 'int8': 5000.0}, MAP {}, [], []),
         ('B300', MAP {'bf16': 2250.0, 'fp16': 2250.0, 'tf32': 1125.0, 'fp8': 4500.0, 'fp4': 13500.0}, MAP {}, [], []),
+        ('GB300', MAP {'bf16': 2500.0, 'fp16': 2500.0, 'tf32': 1250.0, 'fp8': 5000.0, 'fp4': 15000.0}, MAP {}, [], []),
         ('CDNA 2 die', MAP {'bf16': 181.05, 'fp16': 181.05, 'fp32': 45.25, 'fp64': 45.25, 'int8': 181.05}, MAP {}, [], []),
         ('MI250X die', MAP {'bf16': 191.5, 'fp16': 191.5, 'fp32': 47.85, 'fp64': 47.85, 'int8': 191.5}, MAP {}, [], []),
         ('MI250X die, or MI250', MAP {'bf16': 191.5, 'fp16': 191.5, 'fp32': 47.85, 'fp64': 47.85, 'int8': 191.5}, MAP {}, ['bf16', 'fp16', 'fp32', 'fp64', 'int8'], []),
