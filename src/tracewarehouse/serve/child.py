@@ -278,7 +278,8 @@ def answer(request: Request, catalog: Catalog) -> Answer:
         failed = QueryLimitError(f"the result has more than {request.most_bytes >> 20} MiB")
     except (TwError, StoreUnavailable) as error:
         failed = error
-    except (MemoryError, OutOfMemory):
+    # Where memory runs out, a library may return an error without an exception.
+    except (MemoryError, OutOfMemory, SystemError):
         failed = memory_error(limits)
     except Exception as error:
         failed = QueryError(f"unexpected {type(error).__name__}: {str(error).partition(chr(10))[0]}")
