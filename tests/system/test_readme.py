@@ -111,6 +111,16 @@ def test_the_shell_lines_run_in_order(
         assert done.stdout, line
 
 
+def test_printed_answers_are_those_of_the_commands(
+    outcomes: list[tuple[str, subprocess.CompletedProcess[str]]],
+) -> None:
+    printed = {line: " ".join(done.stdout.split()) for line, done in outcomes}
+    answers = [block for block in README.split("```")[1::2] if block.startswith(("\ncritical", "\nmedian"))]
+    for line, answer in zip(("tw check sim/slow", "tw diff good slow"), answers, strict=True):
+        for part in answer.split("…"):
+            assert " ".join(part.split()) in printed[line]
+
+
 def test_the_python_blocks_run(folder: Path) -> None:
     run("test -d warehouse || tw ingest tests/data/first-steps", folder)
     for at, block in enumerate(blocks("python")):
