@@ -88,15 +88,15 @@ def run_verdict(data: ReportData, findings: Result) -> Verdict:
 
 
 def finding_groups(findings: Iterable[Row]) -> list[Group]:
-    """The findings of one rule and subject together, the rank with the largest share first.
+    """The findings of one rule and subject together, the worst rank first.
 
-    The groups are in the order of `tw check`.
+    Ranks and groups are in the order of `tw check`.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in findings:
         groups.setdefault((row["rule"], row["subject"]), []).append(row)
     for rows in groups.values():
-        rows.sort(key=lambda row: (-SEVERITIES.index(row["severity"]), -row["share"], row["rank"]))
+        rows.sort(key=lambda row: (*order(row), row["rank"]))
     return sorted(groups.values(), key=lambda group: (*order(group[0]), group[0]["rule"]))
 
 
