@@ -114,7 +114,7 @@ SELECT
         THEN 'Elementwise operators follow one another, each large enough to read the result of the one before. Writing and reading such intermediate results takes {lost}.'
       ELSE 'Three or more elementwise kernels follow one another. All of them but one per chain take {lost}.'
     END || ' The largest part is {culprit} ({detail}).',
-    advice: 'Fuse them: torch.compile, a fused kernel of the library (norm with residual, bias with activation, fused optimizer), or in-place operators.',
+    advice: 'Fuse them: torch.compile, or a fused kernel of the library (norm with residual, bias with activation, fused optimizer).',
     evidence: CASE WHEN is_shaped THEN 'op_work_summary' ELSE 'kernel_summary' END,
     evidence_filter: CASE WHEN is_shaped THEN 'family IN (''elementwise'', ''norm'', ''softmax'', ''copy'')' ELSE 'name LIKE ''%elementwise%''' END
   } AS words

@@ -103,7 +103,7 @@ SELECT
     subject: 'GEMMs and convolutions',
     saving_limit: 'the time in these kernels; the saving from lower precision depends on their shapes and on memory',
     observation: 'GEMMs or convolutions run without tensor cores for {lost}. The largest part is {culprit} ({detail}).',
-    advice: 'Use automatic mixed precision (bf16 or fp16) or, from A100 on, allow TF32 (torch.set_float32_matmul_precision(''high'')); keep sizes multiples of 8.',
+    advice: 'Use automatic mixed precision (fp16; from A100 on, bf16) or, from A100 on, allow TF32 (torch.set_float32_matmul_precision(''high'')); keep sizes multiples of 8.',
     evidence: 'kernel_summary',
     evidence_filter: 'kind = ''computation''',
     only_largest: FALSE,
