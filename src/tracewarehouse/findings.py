@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -266,21 +267,25 @@ def _merged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if slow.get("culprit") == "computation":
             parts += [found[rule] for rule in _SLOW_KERNELS if ranks_with[run, rule] == 1 and rule in found]
         causes = [found[name] for name in _CAUSES.get(slow.get("culprit", ""), ()) if name in found]
-        cause = max(causes, key=lambda row: row["saving_ns"] or 0, default=None)
+        cause = max(causes, key=lambda row: _more_ns(row, rows), default=None)
         is_data = slow.get("culprit") == "data"  # queued work of the GPU hides a part of it
-        if cause is not None and (is_data or 2 * (cause["saving_ns"] or 0) >= slow["saving_ns"]):
+        if cause is not None and (is_data or 2 * _more_ns(cause, rows) >= slow["saving_ns"]):
             is_late, waits = slow["observation"].split(": ", 1)[0], slow["observation"].rpartition("; ")[2]
-            why, more = _sentences(cause)
+            why, _, more = cause["observation"].partition(". ")
+            why = why.removesuffix(".")
             slow["observation"] = f"{is_late}: {why[0].lower()}{why[1:]}; {waits} {more}".rstrip()
             slow |= {name: cause[name] for name in ("advice", "culprit")}
             parts.append(cause)
     return [row for row in rows if all(row is not part for part in parts)]
 
 
-def _sentences(row: Mapping[str, Any]) -> tuple[str, str]:
-    """The first sentence of an observation, without its period, and the others."""
-    first, _, others = row["observation"].partition(". ")
-    return first.removesuffix("."), others
+def _more_ns(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> int:
+    """What a cause costs a rank more than most others: what all of them lose makes none of them late."""
+    key = itemgetter("run_id", "rule")
+    others = [
+        each["saving_ns"] or 0 for each in rows if key(each) == key(row) and each["rank"] != row["rank"]
+    ]
+    return int(row["saving_ns"] or 0) - sorted(others or [0])[(len(others) - 1) // 2]
 
 
 def _sort_key(row: Mapping[str, Any]) -> tuple[object, ...]:

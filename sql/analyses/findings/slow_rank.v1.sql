@@ -239,6 +239,7 @@ WITH
       compared.more_ns > 0 AND 2 * compared.more_ns * greatest(caused.steps, 1) >= caused.saving_ns AS computes_longer,
       coalesce(CASE WHEN run.has_attribution THEN cause.cause = 'computation' END, computes_longer, FALSE) AS computes,
       run.has_attribution AND coalesce(chance.enough_steps, FALSE) AS has_test,
+      run.has_attribution AND NOT has_test AS is_short,
       NOT run.has_attribution AND groups.are_nested AND caused.saving_ns = max(caused.saving_ns) OVER of_run AS is_unclear,
       NOT run.has_attribution AND groups.are_nested AS is_nested
     FROM own
@@ -263,7 +264,7 @@ SELECT
   analyzed_ns,
   saving_ns,
   'how much longer this rank works than one that waits for it; after a fix the next slowest rank sets the pace' AS saving_limit,
-  CASE WHEN is_unclear THEN 2 ELSE 0 END AS doubt,
+  CASE WHEN is_unclear THEN 2 WHEN is_short THEN 1 ELSE 0 END AS doubt,
   CASE
     WHEN is_unclear THEN 'Other ranks wait up to {lost} for this rank at collectives with nothing else to run, but it belongs to several process groups and may be late only because it waited itself.'
     ELSE
@@ -284,10 +285,12 @@ SELECT
             || '; '
         WHEN cause = 'copies' THEN 'it copies longer than the ranks that wait; '
         WHEN cause = 'data' THEN 'it loads data longer than the ranks that wait; '
+        WHEN cause = 'host' AND is_short THEN 'no work of its GPU explains it; '
         WHEN cause = 'host' THEN 'its host code takes longer than that of the ranks that wait; '
         ELSE ''
       END
       || 'other ranks wait up to {lost} for it at collectives with nothing else to run.'
+      || CASE WHEN is_short THEN ' Too few steps were recorded to rule out chance.' ELSE '' END
   END AS observation,
   CASE
     WHEN is_unclear THEN 'Find out who caused the waits: tw derive wait_attribution, then tw show straggler_causes.'

@@ -229,6 +229,7 @@ GAPS = [row("launch_bound", 50, "Short gaps. Most.", "aten::mm")]
             {"slow_rank": "Rank 0 is late: short gaps; others wait up to 9 ms. Most."},
         ),
         ([slow("host"), row("launch_bound", 49, "Short gaps.")], None),  # less than half of it
+        ([slow("host"), *GAPS, row("launch_bound", 1, "Short gaps.", rank=1)], None),  # 49 more
         ([slow("data"), row("input_bound", 1, "Loads.")], {"slow_rank": "loads; others"}),
         ([slow("data"), row("launch_bound", 90, "Short gaps.")], None),  # another cause
         ([slow("computation"), row("tensor_cores", 90, "Slow.")], None),  # all ranks may compute so
