@@ -49,7 +49,7 @@ def _is_path(session: Session, name: str) -> bool:
     Raises TwError for a path that does not exist, is a warehouse, or is given with -w.
     """
     exists = name != "" and Path(name).exists()
-    if is_url(name) or not exists and os.sep not in name:
+    if is_url(name) or not exists and os.sep not in name and not name.endswith((".json", ".gz", ".sqlite")):
         return False
     run = _run(session, name)
     if run is None and not exists:

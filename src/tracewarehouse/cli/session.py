@@ -415,7 +415,7 @@ def _output_options(*hidden: str) -> Decorator:
             type=click.Path(path_type=Path, dir_okay=False, readable=False),
             metavar="FILE",
             hidden="--output" in hidden,
-            help="Write to FILE instead of stdout.",
+            help="Write to FILE.",
         ),
         _option(
             "--json", is_flag=True, hidden="--json" in hidden, help="Print one JSON object, also on failure."

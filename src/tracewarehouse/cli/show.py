@@ -45,13 +45,9 @@ _CONTRACT_KEY = "tracewarehouse.contracts.contract"
 class UnexpectedArgument(click.UsageError):
     """An argument besides the analysis: most likely a run."""
 
-    def __init__(self, text: str, contract: Contract | None) -> None:
+    def __init__(self, text: str, analysis: str) -> None:
         super().__init__(f"unexpected argument: {text}")
-        self.hint = (
-            None
-            if contract is None
-            else f"select runs with --run: tw show {contract.name} --run {quote(text)}"
-        )
+        self.hint = f"select runs with --run: tw show {analysis} --run {quote(text)}"
 
 
 class AnalysisCommand(Command):
@@ -66,17 +62,17 @@ class AnalysisCommand(Command):
                 args = _with_values(args, found)
                 words = self._positional(args, {option_name(param.name) for param in found.params})
             others = [word for word in words if found is not None and word.partition("@")[0] != found.name]
-            if others and not ctx.resilient_parsing:
-                raise UnexpectedArgument(others[0], found)
+            if found and others and not (ctx.resilient_parsing or self._may_be_value(ctx, others[0], args)):
+                raise UnexpectedArgument(others[0], found.name)
         except TwError:
             is_lenient = ctx.resilient_parsing or {"-h", "--help", "--help-all"}.intersection(args)
-            if not (is_lenient or self._follows_unknown_option(words[0], args)):
+            if not (is_lenient or self._may_be_value(ctx, words[0], args)):
                 raise
         return super().parse_args(ctx, args)
 
-    def _follows_unknown_option(self, word: str, args: list[str]) -> bool:
+    def _may_be_value(self, ctx: click.Context, word: str, args: list[str]) -> bool:
         """Whether an option before `word` does not exist: that is the error, as `word` may be its value."""
-        known = {name for each in self.params for name in each.opts}
+        known = {name for each in self.get_params(ctx) for name in each.opts}
         given = {arg.partition("=")[0] for arg in args[: args.index(word)] if arg.startswith("--")}
         return not given <= known
 
