@@ -33,7 +33,7 @@ FROM (
     ('host_blocked', ['jax'], 'Keep decisions on the device (lax.cond, lax.while_loop), and read values one step later.'),
     ('host_bound', ['cuda'], 'Look at what the launching thread does there: sample it (nsys profile --sample=process-tree, perf), move the work to another thread, or overlap it with launches of earlier work.'),
     ('host_bound', ['hip'], 'Look at what the launching thread does there: sample it (perf), move the work to another thread, or overlap it with launches of earlier work.'),
-    ('host_bound', ['jax'], 'Move this work out of the loop or into the jitted function; check for dispatch of many small functions.'),
+    ('host_bound', ['jax'], 'Move what the host does in these gaps out of the loop or into the jitted function, and check for dispatch of many small functions. If nothing that was recorded explains them, record with the Python tracer.'),
     ('host_copies', ['cuda', 'hip', 'jax'], 'Keep one memory layout and type, and write results into buffers that are allocated once.'),
     ('host_data_loading', ['cuda', 'hip', 'jax'], 'Load and decode input ahead of time, in other threads or processes, or do less work per sample.'),
     ('host_operators', ['cuda', 'hip', 'jax'], 'Check the sizes of its inputs and the number of threads, and whether a library function or a lower precision does the same work faster.'),
@@ -50,6 +50,6 @@ FROM (
     ('slow_elementwise', ['cuda', 'hip', 'jax'], 'Access memory contiguously and with vector types, with enough blocks to fill the device, and fuse the operation with its neighbors.'),
     ('startup', ['cuda'], 'Leave these iterations out: warm up before recording. To start faster, load modules early (CUDA_MODULE_LOADING=EAGER).'),
     ('startup', ['hip'], 'Leave these iterations out: warm up before recording. To start faster, load modules early (HIP_ENABLE_DEFERRED_LOADING=0).'),
-    ('tensor_cores', ['cuda'], 'Use fp16, bf16 or TF32 in the library (cublasGemmEx with a compute type that allows it), with sizes that are multiples of 8.'),
+    ('tensor_cores', ['cuda'], 'Use fp16, or from A100 on bf16 or TF32, in the library (cublasGemmEx with a compute type that allows it), with sizes that are multiples of 8.'),
     ('tensor_cores', ['jax'], 'Compute in bfloat16, or allow TF32 (jax.default_matmul_precision).')
 ) AS rules (rule, frameworks, advice)
