@@ -605,16 +605,16 @@ def _runs_verdict(times: Mapping[str, _Time]) -> Verdict:
     best, worst = duration(known[fastest]), duration(known[slowest])
     if len(known) == 1:
         return Verdict(f"{fastest} is the only run with times: its {whole} takes {best}.")
-    ratio = known[slowest] / known[fastest]
+    first, last = ("fastest", "slowest") if whole == _STEP else ("shortest", "longest")
     others = len(times) - len(known)
-    of = "the median complete step, mean over ranks" if whole == _STEP else "the GPU window, mean over ranks"
-    price = f"Times are {of}; parts are those of the mean {whole}."
+    of = "the median complete step" if whole == _STEP else "the GPU window, whatever ran in it"
+    price = f"Times are {of}, mean over ranks; parts are those of the mean {whole}."
     if others:
         other = "a complete step" if whole == _STEP else "only a GPU window"
         price += f" {plural(others, 'run')} without {other} {'is' if others == 1 else 'are'} not compared."
     return Verdict(
-        f"{fastest} is the fastest of {plural(len(known), 'run')}: its {whole} takes {best}; "
-        f"{slowest} is the slowest ({worst}, {_times(ratio)} times as long).",
+        f"{fastest} is the {first} of {plural(len(known), 'run')}: its {whole} takes {best}; "
+        f"{slowest} is the {last} ({worst}, {_times(known[slowest] / known[fastest])} times as long).",
         price=price,
         commands=(Command(f"tw diff {shell_quoted(fastest)} {shell_quoted(slowest)}", "why they differ"),),
     )

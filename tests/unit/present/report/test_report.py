@@ -297,7 +297,7 @@ def test_steps_are_not_compared_with_windows_of_runs_without_steps() -> None:
     assert verdict.sentence == f"a is the fastest of 2 runs: its step takes 5 ms; {slowest}."
     assert verdict.price.endswith(" 1 run without a complete step is not compared.")
     windows = many_runs_verdict({"b": times["b"], "d": _Time(4e9, "GPU window"), "a": times["a"]})
-    assert windows.sentence.startswith("b is the fastest of 2 runs: its GPU window takes 2 s;")
+    assert windows.sentence.startswith("b is the shortest of 2 runs: its GPU window takes 2 s;")
 
 
 def test_combined_slices_keep_their_exact_totals(
