@@ -116,8 +116,8 @@ def subject_sentence(group: Group, ranks: int) -> str:
     if "this rank" in text:
         return text.replace("this rank", f"rank {group[0]['rank']}", 1)
     if len(group) > 1:
-        every = len(group) == ranks
-        named = "Every rank" if every else f"Ranks {rank_list([row['rank'] for row in group])}"
+        some = "Every rank" if len(group) == ranks else f"Ranks {rank_list([row['rank'] for row in group])}"
+        named = f"{some} ({named.lower()} most)"  # the figures are those of the worst rank
     return f"{named}: {text[:1].lower()}{text[1:]}" if text[1:2].islower() else f"{named}: {text}"
 
 
