@@ -66,6 +66,10 @@ def _live_view(window: Any, where: Path, picture: Path) -> None:
         (url,) = next(found for line in server.stdout if (found := re.findall(r"http://\S+", line)))
         window.get(url)
         WebDriverWait(window, 60).until(lambda page: len(page.find_elements("css selector", "tbody tr")) == 2)
+        # Step times and findings come after the rows.
+        WebDriverWait(window, 60).until(
+            lambda page: "…" not in page.find_element("css selector", "tbody").text.split()
+        )
         window.save_screenshot(str(picture))
         server.terminate()
 
