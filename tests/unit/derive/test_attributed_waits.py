@@ -175,7 +175,7 @@ def test_views_are_computed_once_for_the_attribution_and_the_rules(
 
 FAULTS = {
     "computation": (f"slow-rank:rank={LATE},what=compute,factor=2", {}, "its computation takes "),
-    "copies": (f"slow-rank:rank={LATE},what=copies,factor=300", {}, "operators that reach less than "),
+    "copies": (f"slow-rank:rank={LATE},what=copies,factor=300", {}, "the GPU only copies for "),
     "host": (
         f"slow-rank:rank={LATE},what=host,factor=2",
         {"hidden": 256, "sequence": 256},
