@@ -5,7 +5,7 @@ The chart is plain SVG drawn by the template, so that the page does not need the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil, floor, inf, log10
 from typing import TYPE_CHECKING, Any
@@ -105,60 +105,12 @@ _EDGE, _DATE = 12, 100  # pixels between the edge and a run, and of a date
 _LEAST_GAP = 2  # pixels between two runs that can be distinguished
 
 
-class Tick(Struct, frozen=True):
-    """A grid line at a place of the vertical or horizontal axis, with its label."""
-
-    at: float
-    label: str
-
-
-class Dot(Struct, frozen=True):
-    """The circle of a run; one outside the value range is drawn hollow at the edge."""
-
-    x: float
-    y: float
-    is_outlier: bool
-    label: str
-
-
-class LevelLine(Struct, frozen=True):
-    """The level between two changes."""
-
-    start: float
-    end: float
-    y: float
-
-
-class ChangeMarker(Struct, frozen=True):
-    """The vertical line of a change."""
-
-    x: float
-    number: int
-    label: str
-
-
-class Chart(Struct, frozen=True):
-    """A chart in pixels."""
-
-    width: int
-    height: int
-    left: int
-    top: int
-    bottom: int
-    ticks: tuple[Tick, ...]
-    dots: tuple[Dot, ...]
-    levels: tuple[LevelLine, ...]
-    changes: tuple[ChangeMarker, ...]
-    dates: tuple[Tick, ...]
-    axis: str  # what the horizontal axis is
-
-
 class SeriesSection(Struct, frozen=True):
     """A series as a section of the page; without any value it has no chart."""
 
     key: str
     title: str
-    chart: Chart | None
+    chart: Mapping[str, object] | None  # what the template draws, in pixels
     changes: tuple[tuple[str, ...], ...]  # the cells of the table of changes
 
 
@@ -212,30 +164,26 @@ def _change_row(history: HistoryData, series: Series, at: int) -> tuple[str, ...
     )
 
 
-def _chart(history: HistoryData, series: Series) -> Chart:
+def _chart(history: HistoryData, series: Series) -> Mapping[str, object]:
     known = series.known
     low, high = series.plotted_range()
     x = _Axis.of([point.time_ns for point in known])
-    return Chart(
-        width=_WIDTH,
-        height=_TOP + _HEIGHT + _BELOW,
-        left=_LEFT,
-        top=_TOP,
-        bottom=_TOP + _HEIGHT,
-        ticks=tuple(
-            Tick(_y(value, low, high), show(value, history.unit)) for value in round_values(low, high)
-        ),
-        dots=tuple(_dot(point, x.places[at], low, high, history.unit) for at, point in enumerate(known)),
-        levels=tuple(_level_lines(series, x, low, high)),
-        changes=tuple(
-            ChangeMarker(x.before(at), number, f"{change.before} → {change.after}: {change.effect}")
-            for number, (change, at) in enumerate(
-                zip(series.changes, series.change_positions, strict=True), 1
-            )
-        ),
-        dates=tuple(_dates(known, x)),
-        axis="start of the run" if x.is_time else "runs in the order of their start, evenly spaced",
-    )
+    return {
+        "width": _WIDTH,
+        "height": _TOP + _HEIGHT + _BELOW,
+        "left": _LEFT,
+        "top": _TOP,
+        "bottom": _TOP + _HEIGHT,
+        "ticks": [(_y(value, low, high), show(value, history.unit)) for value in round_values(low, high)],
+        "dots": [(x.places[at], *_dot(point, low, high, history.unit)) for at, point in enumerate(known)],
+        "levels": [*_level_lines(series, x, low, high)],
+        "changes": [
+            (x.before(at), f"{change.before} → {change.after}: {change.effect}")
+            for change, at in zip(series.changes, series.change_positions, strict=True)
+        ],
+        "dates": [*_dates(known, x)],
+        "axis": "start of the run" if x.is_time else "runs in the order of their start, evenly spaced",
+    }
 
 
 class _Axis(Struct, frozen=True):
@@ -273,12 +221,12 @@ def round_values(low: float, high: float) -> Iterator[float]:
         yield number * step
 
 
-def _dates(known: Sequence[Point], x: _Axis) -> Iterator[Tick]:
-    """The date of the first run, and of others as far as there is room."""
+def _dates(known: Sequence[Point], x: _Axis) -> Iterator[tuple[float, str]]:
+    """The place and date of the first run, and of others as far as there is room."""
     last = -inf
     for point, at in zip(known, x.places, strict=True):
         if at - last >= _DATE and at <= _WIDTH - _DATE / 2:
-            yield Tick(at, timestamp(point.time_ns)[:10])
+            yield at, timestamp(point.time_ns)[:10]
             last = at if last > 0 else at + _DATE / 2  # the first begins at its run, others surround theirs
 
 
@@ -286,19 +234,21 @@ def _y(value: float, low: float, high: float) -> float:
     return _TOP + _HEIGHT * (high - min(high, max(low, value))) / (high - low)
 
 
-def _dot(point: Point, x: float, low: float, high: float, unit: str | None) -> Dot:
+def _dot(point: Point, low: float, high: float, unit: str | None) -> tuple[float, bool, str]:
+    """The height of a run, whether it is outside the range (hollow, at the edge), and its label."""
     value = point.value or 0.0
     label = f"{point.name}: {show(point.value, unit)}, {timestamp(point.time_ns)[:19]}"
-    return Dot(x, _y(value, low, high), not low <= value <= high, label)
+    return _y(value, low, high), not low <= value <= high, label
 
 
-def _level_lines(series: Series, x: _Axis, low: float, high: float) -> Iterator[LevelLine]:
+def _level_lines(series: Series, x: _Axis, low: float, high: float) -> Iterator[tuple[float, float, float]]:
+    """The start, end and height of each level between two changes."""
     known = series.known
     edges = [0, *series.change_positions, len(known)]
     for start, end in zip(edges, edges[1:], strict=False):
         level = known[start].level
         if level is not None:
-            yield LevelLine(x.before(start), x.before(end), _y(level, low, high))
+            yield x.before(start), x.before(end), _y(level, low, high)
 
 
 class History(HistoryData, frozen=True):
