@@ -12,7 +12,6 @@ from tracewarehouse.simulation.job import (
     FIRST_STEP,
     Api,
     Collective,
-    Event,
     Frame,
     Graph,
     Job,
@@ -255,25 +254,15 @@ class Recorder:
             self.truth.flows_without_start += 1
         return call.correlation
 
-    def stream_wait(self, api: Api, event: Event, start_ns: int, end_ns: int, marked: int) -> None:
-        """A stream waits for an event on another stream."""
+    def sync(self, api: Api, kind: str, stream: str, waits: str | None, start_ns: int, end_ns: int,
+             marked: int) -> None:  # fmt: skip
+        """The host waits for the GPU, or a stream for an event on the stream `waits`."""
         correlation = self.call(api, start_ns, end_ns)
         if self.syncs and self._records(start_ns):
-            make = self.sync_format("Stream Wait Event", event.waiter, event.stream)
-            self._sync_row(make, start_ns, end_ns, correlation, marked)
-
-    def sync(self, api: Api, kind: str, stream: str, start_ns: int, end_ns: int, marked: int) -> None:
-        """The host waits for the GPU."""
-        correlation = self.call(api, start_ns, end_ns)
-        if self.syncs and self._records(start_ns):
-            make = self.sync_format(kind, stream, stream if kind == "Event Sync" else None)
-            self._sync_row(make, start_ns, end_ns, correlation, marked)
-
-    def _sync_row(self, make: Format, start_ns: int, end_ns: int, correlation: int, marked: int) -> None:
-        start, end = self.local_ns(start_ns), self.local_ns(min(end_ns, self.window.to_ns))
-        self.gpu.append(
-            make(self.text.time(start), self.text.length(end - start), correlation, correlation, marked)
-        )
+            make = self.sync_format(kind, stream, waits)
+            start, end = self.local_ns(start_ns), self.local_ns(min(end_ns, self.window.to_ns))
+            times = self.text.time(start), self.text.length(end - start)
+            self.gpu.append(make(*times, correlation, correlation, marked))
 
     def launch(self, kernel: Kernel, stream: str, start_ns: int, end_ns: int, begins_ns: int, ends_ns: int,
                group: Group | None = None, collective: Collective | None = None) -> None:  # fmt: skip

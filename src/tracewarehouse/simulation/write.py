@@ -14,8 +14,10 @@ from contextlib import contextmanager, nullcontext
 from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryFile
 from time import perf_counter
-from typing import Any, TextIO
+from typing import Any
 
 from msgspec import Struct
 
@@ -336,7 +338,8 @@ class RankSimulator:
         if at > self.tails.get(event.waiter, 0):
             self.tails[event.waiter], self.paths[event.waiter] = at, path
         if self.out is not None:
-            self.out.stream_wait(self.state.wait_api, event, start, self.now, marked)
+            between = event.waiter, event.stream
+            self.out.sync(self.state.wait_api, "Stream Wait Event", *between, start, self.now, marked)
 
     def sync(self, stream: str) -> None:
         """Lets the host wait for a stream."""
@@ -351,7 +354,8 @@ class RankSimulator:
         if until + 1_000 > self.now:
             self.now, self.path = until + 1_000, path
         if self.out is not None:
-            self.out.sync(api, kind, stream, start, self.now, marked)
+            waits = stream if kind == "Event Sync" else None
+            self.out.sync(api, kind, stream, waits, start, self.now, marked)
 
 
 def resolve_collectives(state: JobState) -> None:
@@ -596,13 +600,8 @@ class TruthFile:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.parts: dict[str, TextIO] = {
-            name: self._part(name).open("w", encoding="utf-8") for name in SECTIONS
-        }
+        self.parts = {name: TemporaryFile("w+", encoding="utf-8", dir=folder) for name in SECTIONS}  # noqa: SIM115
         self.filled: set[str] = set()
-
-    def _part(self, name: str) -> Path:
-        return self.folder / f".truth-{name}.part"
 
     def add(self, name: str, rows: list[Row]) -> None:
         """Adds rows of a section."""
@@ -626,16 +625,13 @@ class TruthFile:
                 if name == "faults" and name not in self.filled:
                     continue
                 out.write(f',\n"{name}": {{"columns": {json.dumps(columns_of)}, "rows": [')
-                self.parts[name].close()
-                with self._part(name).open(encoding="utf-8") as part:
-                    for line in part:
-                        out.write(line)
+                self.parts[name].seek(0)
+                copyfileobj(self.parts[name], out)
                 out.write("]}")
             out.write("\n}}\n")
         return path
 
     def close(self) -> None:
         """Deletes the temporary files."""
-        for name, part in self.parts.items():
+        for part in self.parts.values():
             part.close()
-            self._part(name).unlink(missing_ok=True)
