@@ -330,7 +330,7 @@ def modules_sections(data: ReportData) -> list[Section]:
         order = "is_outlier DESC, abs(robust_z) DESC, module_path"
         printed.append(first_rows(data, "module_siblings", "Modules compared with their siblings", order))
     summary = _modules_summary(tree, outliers)
-    return [Section("modules", "Modules", summary, tables=tuple(printed), trees=tree.roots())]
+    return [Section("modules", "Modules", summary, tables=tuple(printed), trees=tree.nodes("", 1))]
 
 
 def _per_step(data: ReportData, rows: Sequence[Row]) -> list[Row] | None:
@@ -392,11 +392,8 @@ class _Tree:
             above = row["module_path"].rpartition(" > ")[0] if row["depth"] is not None else ""
             self._below.setdefault(above, []).append(row)
 
-    def roots(self) -> tuple[TreeNode, ...]:
-        """The outermost modules, and the rows without a module."""
-        return self._nodes("", 1)
-
-    def _nodes(self, path: str, depth: int) -> tuple[TreeNode, ...]:
+    def nodes(self, path: str, depth: int) -> tuple[TreeNode, ...]:
+        """The modules in one; of the path "", the outermost ones, and the rows without a module."""
         rows = self._below.get(path, [])
         limit = _MIN_SHARE * self.total_ns
         shown = [
@@ -420,7 +417,7 @@ class _Tree:
             total=self._share(row["total_ns"]),
             own=self._share(row["self_ns"]),
             note=self.outliers.get(path, ""),
-            children=self._nodes(path, depth + 1) if row["depth"] is not None else (),
+            children=self.nodes(path, depth + 1) if row["depth"] is not None else (),
             is_open=depth < _OPEN_DEPTH or any(each.startswith(f"{path} > ") for each in self.outliers),
         )
 

@@ -393,28 +393,17 @@ def _left_out(data: ReportData, ranks: Sequence[int], detailed: Sequence[int]) -
 
 
 _MAX_NAME = 160  # characters; the middle of a longer name is left out
+# The color of each category of streams and threads, and its name; the others are colors themselves.
 _CATEGORIES = {
-    "communication": "communication",
-    "memory": "memcpy/memset",
-    "annotation": "annotation",
-    "dataloader": "waiting for data",
-    "host_wait": "waiting for another rank",
-    "operator": "operator",
-    "launch": "launch call",
-    "blocking": "blocking call",
-    "call": "runtime call",
-}
-# The color of each category of streams and threads; the others are colors themselves.
-_COLORS = {
-    "communication": "exposed_transfer",
-    "memory": "exposed_memory",
-    "annotation": "base",
-    "dataloader": "idle_dataloader",
-    "host_wait": "comm_wait",
-    "operator": "hidden_comm",
-    "launch": "plain",
-    "blocking": "idle_sync",
-    "call": "head",
+    "communication": ("exposed_transfer", "communication"),
+    "memory": ("exposed_memory", "memcpy/memset"),
+    "annotation": ("base", "annotation"),
+    "dataloader": ("idle_dataloader", "waiting for data"),
+    "host_wait": ("comm_wait", "waiting for another rank"),
+    "operator": ("hidden_comm", "operator"),
+    "launch": ("plain", "launch call"),
+    "blocking": ("idle_sync", "blocking call"),
+    "call": ("head", "runtime call"),
 }
 
 
@@ -464,12 +453,9 @@ def timeline_json(drawn: Timeline) -> str:
         ],
         "names": [_shortened(name) for name in names],
         "categories": [
-            {
-                "key": key,
-                "name": _CATEGORIES.get(key) or category_name(key),
-                "color": _COLORS.get(key, key),
-            }
+            {"key": key, "name": name, "color": color}
             for key in categories
+            for color, name in [_CATEGORIES.get(key) or (key, category_name(key))]
         ],
         "kinds": [*kinds],
         "tracks": tracks,
