@@ -424,24 +424,16 @@ WITH
       outermost.op_id,
       kernels.ts_ns,
       least(ts_ns + dur_ns, coalesce(lead(ts_ns) OVER onwards, ts_ns + dur_ns)) AS end_ns,
-      row_number() OVER onwards AS turn
+      row_number() OVER onwards - row_number() OVER (
+        PARTITION BY kernels.device, kernels.stream, outermost.op_id ORDER BY ts_ns, dur_ns, event_id
+      ) AS island
     FROM kernels
     LEFT JOIN outermost ON outermost.kernel_id = kernels.event_id
     WINDOW onwards AS (PARTITION BY kernels.device, kernels.stream ORDER BY ts_ns, dur_ns, event_id)
   ),
-  turn_island AS (
-    SELECT
-      device,
-      stream,
-      op_id,
-      ts_ns,
-      end_ns,
-      turn - row_number() OVER (PARTITION BY device, stream, op_id ORDER BY turn) AS island
-    FROM turn
-  ),
   slice AS (
     SELECT device, stream, op_id, min(ts_ns) AS ts_ns, max(end_ns) AS end_ns, count(*) AS gpu_activities
-    FROM turn_island
+    FROM turn
     WHERE op_id IS NOT NULL
     GROUP BY device, stream, op_id, island
   )

@@ -312,11 +312,6 @@ FROM process
 ORDER BY as_pid
 """
 
-_SPLIT = """
-CREATE VIEW clip_names AS SELECT * FROM clip WHERE ph = 'M';
-CREATE VIEW clip_events AS SELECT * FROM clip WHERE ph <> 'M'
-"""
-
 _ONE_RANK = "CREATE VIEW clip AS SELECT events.* FROM events JOIN selected USING (event_id)"
 
 # Ids that link events of a rank are made distinct between ranks; ids that are not such numbers are unchanged.
@@ -359,7 +354,7 @@ _MAX_ID = 2**40  # larger ids are addresses or hashes; times the number of ranks
 
 
 def _prepare(con: engine.Connection, layout: RankLayout) -> None:
-    """Creates `clip_names` and `clip_events`, the selected events as written, and `pids`, process numbers.
+    """Creates `clip`, the selected events as written, and `pids`, process numbers.
 
     The connection has the tables `events`, `ranks` and `flows`, of one rank.
     """
@@ -383,7 +378,6 @@ def _prepare(con: engine.Connection, layout: RankLayout) -> None:
     else:
         con.execute(_NO_PIDS)
         con.execute(_ONE_RANK)
-    con.execute(_SPLIT)
 
 
 _HEADER_KEY = "tracewarehouse"  # describes a time range or several ranks
@@ -563,9 +557,9 @@ def _all_ranks(source: Source, ranks: Sequence[RankOutput]) -> Iterator[str]:
             processes = con.execute(_PROCESS_NAMES, {"rank": rank}).fetchall()
             first_pid += len(processes)
             yield from (text for texts in processes for text in texts)
-            yield from event_texts(con, run, rank, "clip_names")
+            yield from event_texts(con, run, rank, "(FROM clip WHERE ph = 'M')")
             yield from names
-            yield from event_texts(con, run, rank, "clip_events")
+            yield from event_texts(con, run, rank, "(FROM clip WHERE ph <> 'M')")
             yield from added
 
 
