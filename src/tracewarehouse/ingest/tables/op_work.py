@@ -74,16 +74,6 @@ class _Counted(Struct, frozen=True):
     last: Times
 
 
-class _OnGpu(Struct, frozen=True):
-    """GPU activities of each counted operator; `main` is the row of the main kernel, -1 for none."""
-
-    count: Positions
-    sum_ns: Times
-    other_ns: Times
-    union_ns: Times
-    main: Rows
-
-
 def op_work(
     columns: Columns,
     rules: Rules,
@@ -97,11 +87,11 @@ def op_work(
     counted = _counted_operators(columns, rules, nesting)
     if not len(counted.rows):
         return None
-    on_gpu = _on_gpu(columns, counted, launches, attribution, classes)
+    on_gpu, main = _on_gpu(columns, counted, launches, attribution, classes)
     order = np.argsort(counted.rows, kind="stable")
     rows = counted.rows[order]
     number, works, families = _works(columns, rules, rows)
-    main = on_gpu.main[order]
+    main = main[order]
     compute, known = _compute_types(columns, rules, number, works, families, main)
     return pa.table(
         {
@@ -111,10 +101,7 @@ def op_work(
             **_formula_columns(works, number),
             "compute_dtype": compute,
             "dtype_known": pa.array(known),
-            "kernel_count": bigint_column(on_gpu.count[order]),
-            "gpu_union_ns": bigint_column(on_gpu.union_ns[order]),
-            "gpu_overlap_ns": bigint_column((on_gpu.sum_ns - on_gpu.union_ns)[order]),
-            "other_sum_ns": bigint_column(on_gpu.other_ns[order]),
+            **{name: bigint_column(values[order]) for name, values in on_gpu.items()},
             "main_kernel_id": id_column(main),
             "pass": encoded_texts(passes(columns, nesting, counted.first)[order], PASSES),
             **selected_columns(columns, rows, ["step"]),
@@ -176,8 +163,11 @@ def _on_gpu(
     launches: Launches,
     attribution: Attribution,
     classes: Classes,
-) -> _OnGpu:
-    """The GPU activities whose launch has its innermost operator inside a counted one."""
+) -> tuple[dict[str, Times], Rows]:
+    """Columns and the main kernel (-1 for none) of each counted operator.
+
+    They are of the GPU activities whose launch has its innermost operator inside it.
+    """
     op = np.append(attribution.op, np.int32(-1))[call_indexes(attribution, launches.runtime)]
     place = np.where(op >= 0, columns.ints("pre").values[op].astype(np.int64) - 1, -1)
     owner = np.searchsorted(counted.first, place, side="right") - 1
@@ -190,9 +180,10 @@ def _on_gpu(
     np.add.at(total, owner, dur)
     is_other = classes.kind[inside] != np.int8(KINDS.index("computation"))
     np.add.at(other, owner[is_other], dur[is_other])
-    main = _main_kernels(columns, owner, rows, dur, count)
     union = covered_ns(owner, start, dur, count)
-    return _OnGpu(np.bincount(owner, minlength=count), total, other, union, main)
+    found = {"kernel_count": np.bincount(owner, minlength=count), "gpu_union_ns": union}
+    found |= {"gpu_overlap_ns": total - union, "other_sum_ns": other}
+    return found, _main_kernels(columns, owner, rows, dur, count)
 
 
 def _main_kernels(columns: Columns, owner: Positions, rows: Rows, dur: Times, count: int) -> Rows:

@@ -74,16 +74,6 @@ class _Intervals(Struct, frozen=True):
         return np.where(found >= 0, np.append(self.latest, -1)[found], -1)
 
 
-class _Idle(Struct, frozen=True):
-    """Idle time in order of start: cause, blocking call (-1 for none), next activity, and the whole gap."""
-
-    start_ns: Times
-    cause: Numbers
-    wait: Rows
-    after: Rows
-    gap_ns: Times
-
-
 class _Gaps(Struct, frozen=True):
     """Times between activities; `after` is the index of the activity that ends each."""
 
@@ -107,12 +97,12 @@ def device_segments(
 ) -> pa.Table:
     """Table `device_segments` of a rank; `is_sync` marks the calls that wait, `steps` is its table."""
     end = launches.end_ns
-    idle = _idle(columns, calls, launches, streams, is_sync, classes.is_copy)
+    idle_ns, causes, waits, after, gap_ns = _idle(columns, calls, launches, streams, is_sync, classes.is_copy)
     layers = [_layer(launches, end, classes.kind == KINDS.index(name)) for name in _BY_PRIORITY]
     step, step_start = _periods(steps, len(end) > 0)
     edges = [each for _, *times in layers for each in times]
     last = end.max(initial=_FIRST)
-    at = np.sort(np.concatenate([*edges, step_start, idle.start_ns, [last]]))
+    at = np.sort(np.concatenate([*edges, step_start, idle_ns, [last]]))
     begins = at[:-1] < at[1:]
     at, until = at[:-1][begins], at[1:][begins]
     owner, kinds = np.full(len(at), -1, np.int32), np.full(len(at), len(_BY_PRIORITY), np.int8)
@@ -121,8 +111,8 @@ def device_segments(
         runs = np.append(ends, _FIRST)[found] > at
         owner[runs], kinds[runs] = rows[found[runs]], number
     step = np.append(step, -1)[_last(step_start, at)]
-    part = np.where((owner < 0) & (at < last), _last(idle.start_ns, at), -1)
-    cause = np.where(owner < 0, np.append(idle.cause, _OUTSIDE)[part], -1)
+    part = np.where((owner < 0) & (at < last), _last(idle_ns, at), -1)
+    cause = np.where(owner < 0, np.append(causes, _OUTSIDE)[part], -1)
     return pa.table(
         {
             "start_ns": bigint_column(at),
@@ -131,9 +121,9 @@ def device_segments(
             "kind": encoded_texts(kinds, (*_BY_PRIORITY, "idle")),
             "kernel_id": id_column(owner),
             "cause": encoded_texts(cause, _CAUSES),
-            "wait_id": id_column(np.append(idle.wait, -1)[part]),
-            "after_id": id_column(np.append(idle.after, -1)[part]),
-            "gap_ns": bigint_column(np.append(idle.gap_ns, 0)[part], part >= 0),
+            "wait_id": id_column(np.append(waits, -1)[part]),
+            "after_id": id_column(np.append(after, -1)[part]),
+            "gap_ns": bigint_column(np.append(gap_ns, 0)[part], part >= 0),
         }
     )
 
@@ -166,7 +156,8 @@ def _layer(launches: Launches, end: Times, selected: Flags) -> tuple[Rows, Times
 
 def _idle(
     columns: Columns, calls: Calls, launches: Launches, streams: StreamIdle, is_sync: Flags, is_copy: Flags
-) -> _Idle:
+) -> tuple[Times, Numbers, Rows, Rows, Times]:
+    """Idle time in order of start: cause, blocking call (-1 for none), next activity, and the whole gap."""
     end = launches.end_ns
     gaps, pending, launched_ns, in_graph = _gaps(launches, end)
     call = np.searchsorted(calls.rows, launches.runtime)
@@ -197,13 +188,8 @@ def _idle(
     start, gap, cause, wait = (np.concatenate(each) for each in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")
     gap = gap[order]
-    return _Idle(
-        start[order],
-        cause[order],
-        wait[order],
-        launches.rows[gaps.after[gap]],
-        (gaps.end_ns - gaps.start_ns)[gap],
-    )
+    after = launches.rows[gaps.after[gap]]
+    return start[order], cause[order], wait[order], after, (gaps.end_ns - gaps.start_ns)[gap]
 
 
 def _usual_latency_ns(launches: Launches, streams: StreamIdle, return_ns: Times) -> int:
