@@ -132,20 +132,11 @@ def _recorded(store: Store, source: RankSource) -> tuple[str, dict[int, str]]:
 
 def _rows(store: Store, source: RankSource, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
     """The rank's rows of a stored table, one row group at a time."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    from tracewarehouse.ingest.arguments import in_files, with_args
+    from tracewarehouse.ingest.rebuild import rank_rows
 
     for file in source.files:
-        if file.table != table:
-            continue
-        with pq.ParquetFile(store.path(file.path)) as stored:
-            for group in range(stored.num_row_groups):
-                names = ["rank", *in_files(columns)]
-                rows = stored.read_row_group(group, columns=names, use_threads=False)
-                mine = rows.filter(pc.equal(rows.column("rank"), source.rank))
-                yield with_args(mine).select(list(columns))
+        for rows in rank_rows(store.path(file.path), source.rank, columns) if file.table == table else ():
+            yield rows.select(list(columns))
 
 
 # A member of a run and its committed source.

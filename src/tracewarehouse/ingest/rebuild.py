@@ -230,13 +230,17 @@ def _with_texts(rows: pa.Table) -> pa.Table:
     return pa.table(columns, names=rows.schema.names)
 
 
-def rank_rows(path: Path, rank: int) -> Iterator[pa.Table]:
-    """The rows of one rank in a stored file, one row group at a time; those of other ranks are skipped."""
+def rank_rows(path: Path, rank: int, names: Iterable[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of one rank in a stored file, one row group at a time; those of other ranks are skipped.
+
+    `names` are those of the columns that are read, None for all.
+    """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from tracewarehouse.ingest.arguments import with_args
+    from tracewarehouse.ingest.arguments import in_files, with_args
 
+    columns = None if names is None else ["rank", *in_files(names)]
     with pq.ParquetFile(path) as file:
         at = file.schema_arrow.names.index("rank")
         for group in range(file.num_row_groups):
@@ -244,7 +248,7 @@ def rank_rows(path: Path, rank: int) -> Iterator[pa.Table]:
             known = found is not None and found.has_min_max
             if known and not found.min <= rank <= found.max:
                 continue
-            rows = file.read_row_group(group, use_threads=False)
+            rows = file.read_row_group(group, columns=columns, use_threads=False)
             if not known or found.min != found.max:
                 rows = rows.filter(pc.equal(rows.column("rank"), rank))
             yield with_args(rows.drop_columns([name for name in rows.column_names if name in _OF_RANK]))

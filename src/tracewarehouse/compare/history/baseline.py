@@ -206,20 +206,12 @@ _LISTED = 5  # parts of an event
 _ENOUGH = 0.9  # share of the runs, from which a kind of parts is compared
 
 
-class _Source(Struct, frozen=True):
-    """A recorded analysis of parts: the columns of their names and times."""
-
-    kind: str
-    analysis: str
-    name: str
-    ns: str
-
-
-_SOURCES = (
-    _Source("kernel", "kernel_summary", "name", "sum_ns"),
-    _Source("operator", "op_summary", "name", "host_self_ns"),
-    _Source("idle", "idle_breakdown", "cause", "idle_ns"),
-)
+# Kind of parts → a recorded analysis of them, and the columns of their names and times.
+_SOURCES = {
+    "kernel": ("kernel_summary", "name", "sum_ns"),
+    "operator": ("op_summary", "name", "host_self_ns"),
+    "idle": ("idle_breakdown", "cause", "idle_ns"),
+}
 
 
 class MovedPart(Struct, frozen=True):
@@ -288,20 +280,20 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
     from tracewarehouse.compare.stats.many_series import part_changes
 
     recorded = {}  # kind of parts → `RUN@vN` → path of its result
-    for source in _SOURCES:
-        analysis = RecordedAnalysis.of(catalog.get(source.analysis, kind="analysis"), catalog)
-        recorded[source] = recorded_files(store, analysis, selected)
+    for kind, (name, *_) in _SOURCES.items():
+        analysis = RecordedAnalysis.of(catalog.get(name, kind="analysis"), catalog)
+        recorded[kind] = recorded_files(store, analysis, selected)
     most = max(map(len, recorded.values()))
     if not most:
-        names = [source.analysis for source in _SOURCES]
+        names = [name for name, *_ in _SOURCES.values()]
         raise TwError(f"no recorded results of {', '.join(names)}", hints.record(names[0]))
     # Of the kinds that have nearly all of the runs.
-    files = {source: paths for source, paths in recorded.items() if len(paths) >= _ENOUGH * most}
+    files = {kind: paths for kind, paths in recorded.items() if len(paths) >= _ENOUGH * most}
     runs = [run for run in next(iter(files.values())) if all(run in of for of in files.values())]
     series = [
         each
-        for source, paths in files.items()
-        for each in _part_series(source, runs, *part_values(store, paths, source.name, source.ns))
+        for kind, paths in files.items()
+        for each in _part_series(kind, runs, *part_values(store, paths, *_SOURCES[kind][1:]))
     ]
     found: dict[int, PartChange] = {}
     for change in part_changes([*(each.adjusted for each in series), *(each.calls for each in series)]):
@@ -312,7 +304,7 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
 
 
 def _part_series(
-    source: _Source, runs: Sequence[str], per: str, table: Mapping[str, Mapping[str, tuple[float, float]]]
+    kind: str, runs: Sequence[str], per: str, table: Mapping[str, Mapping[str, tuple[float, float]]]
 ) -> Iterator[_Series]:
     """The series of all parts of a kind; a part that a run lacks is 0 there."""
     from tracewarehouse.compare.stats.many_series import run_factors
@@ -323,7 +315,7 @@ def _part_series(
     for name, of_part in zip(names, values, strict=True):
         calls, ns = zip(*of_part, strict=True)
         adjusted = tuple(value / factor for value, factor in zip(ns, factors, strict=True))
-        yield _Series(source.kind, name, calls, ns, adjusted, per)
+        yield _Series(kind, name, calls, ns, adjusted, per)
 
 
 def _moved(series: _Series, change: PartChange) -> MovedPart:

@@ -27,6 +27,7 @@ from tracewarehouse.runs.rows import notices
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import layout, results
 from tracewarehouse.storage.model import Json
+from tracewarehouse.storage.pack import consecutive
 from tracewarehouse.storage.repair import Step
 from tracewarehouse.storage.results import Recorded, RecordedAnalysis, is_intact, write_result
 from tracewarehouse.storage.store import Store
@@ -148,19 +149,14 @@ def record_again(
     )
 
 
-def run_batches(selected: Sequence[SelectedRun]) -> Iterator[list[SelectedRun]]:
+def run_batches(selected: Sequence[SelectedRun]) -> Iterator[tuple[SelectedRun, ...]]:
     """Runs that one query covers."""
-    batch: list[SelectedRun] = []
-    batch_bytes = 0
-    for each in selected:
-        size = each.version.bytes
-        if batch and (len(batch) == _RUNS_PER_BATCH or batch_bytes + size > _BYTES_PER_BATCH):
-            yield batch
-            batch, batch_bytes = [], 0
-        batch.append(each)
-        batch_bytes += size
-    if batch:
-        yield batch
+
+    def belongs(batch: Sequence[SelectedRun], each: SelectedRun) -> bool:
+        size = sum(one.version.bytes for one in (*batch, each))
+        return len(batch) < _RUNS_PER_BATCH and size <= _BYTES_PER_BATCH
+
+    return consecutive(selected, belongs)
 
 
 class _Recorder:
