@@ -1,4 +1,4 @@
-"""The memory of this process: reuse of freed memory, limits on its address space, and of its control group.
+"""The cores and memory of this process: reuse of freed memory, limits on address space and control group.
 
 Beyond the limit on the address space (`ulimit -v`), libraries crash; beyond that of the control group, the
 system kills the process. Both are checked first.
@@ -124,3 +124,8 @@ def check_group(needed_bytes: int, what: str) -> None:
             f"memory is limited to {found >> 20} MiB by the control group, {needed}",
             f"raise the memory limit of the container or job to {needed_bytes >> 20} MiB or more",
         )
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -214,15 +214,10 @@ def engine(name: str = "local", *, address: str | None = None, jobs: int | None 
     if name not in NAMES:
         raise UnknownName("engine", name, NAMES)
     if name == "local":
-        return LocalEngine(jobs or cores())
+        return LocalEngine(jobs or memory_limits.cores())
     from tracewarehouse.engines.clusters import RayEngine, SparkEngine
 
     return RayEngine(address, jobs) if name == "ray" else SparkEngine(address, jobs)
-
-
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

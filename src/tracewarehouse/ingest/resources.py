@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tracewarehouse.memory_limits import address_space_bytes, check_group, group_bytes
+from tracewarehouse.memory_limits import cores as cores
 
 # For less trace text than this, starting a process takes longer than the work.
 _WORTH_A_PROCESS_BYTES = 1 << 20
@@ -32,11 +33,6 @@ IN_MEMORY_BYTES: Final = 96 << 20
 # Measured with 42 MB to 4.8 GB of text.
 _IN_MEMORY: Final = (220 << 20, 4.2)
 _IN_FILE: Final = ((250 << 20, 1.2), (480 << 20, 0.09))
-
-
-def cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def jobs(requested: int | None, paths: Iterable[Path], object_bytes: Iterable[int] = ()) -> int:

@@ -46,14 +46,13 @@ from tracewarehouse.engines import (
     Engine,
     EngineOrName,
     TaskProgress,
-    cores,
     engine,
     is_remote,
     results_in_order,
 )
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.location import is_url
-from tracewarehouse.memory_limits import Limits
+from tracewarehouse.memory_limits import Limits, cores
 from tracewarehouse.query.connections import (
     BATCH_EVENTS,
     ConnectionPool,
