@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import Generic, TypeVar
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Column, Contract, python_type
+from tracewarehouse.contracts.contract import Contract, python_type
 from tracewarehouse.errors import similar_names
 
 T_co = TypeVar("T_co", covariant=True)
@@ -66,13 +66,10 @@ def docstring(contract: Contract) -> Iterator[str]:
         yield from _item(f"{param.name}: {param.doc}")
     yield from ("", "Returns:")
     for column in contract.columns:
-        yield from _item(f"{column.name} ({_type_of(column)}): {column.doc}")
+        type_ = ", ".join(filter(None, (column.type, column.unit)))
+        yield from _item(f"{column.name} ({type_}): {column.doc}")
     yield from ("", "Example:", f"    >>> wh.{contract.name}().polars()")
 
 
 def _item(text: str) -> list[str]:
     return wrap(text, _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
-
-
-def _type_of(column: Column) -> str:
-    return column.type + (f", {column.unit}" if column.unit else "")

@@ -266,17 +266,14 @@ def _record_without_secrets(selection: Selection, secrets: Iterable[SecretFound]
     rollups = [
         key for folder in folders for _, key in results.every(store.objects, folder, results.parse_rollup)
     ]
-    packs = [key for each in {*map(_analysis_folder, files)} for key in results.packs(store.objects, each)]
-    store.objects.delete([*rollups, *packs, *files])
     analyses = sorted({file.split("/")[1] for file in files})
+    of_analyses = [f"{layout.RESULTS}/{each}" for each in analyses]
+    packs = [key for each in of_analyses for key in results.packs(store.objects, each)]
+    store.objects.delete([*rollups, *packs, *files])
     runs = sorted({store.spelling(file.split("/")[2]) for file in files} & set(store.runs()))
     if analyses and runs:
         record_runs(selection.select(runs), recordable(selection.catalog, analyses))
     return [f"{len(files)} recorded results redacted"] if files else []
-
-
-def _analysis_folder(result: str) -> str:
-    return "/".join(result.split("/")[:2])
 
 
 def upgrade(selection: Selection) -> UpgradeReport:

@@ -38,8 +38,7 @@ def resolve(
         return tuple(names)
     if others := [name for name in names if name not in paths]:
         raise click.UsageError(f"{paths[0]} is a path, {others[0]} a run: give runs or paths, not both")
-    if session.format is None and session.output is None:
-        session.format = "table"  # an answer for a reader, in a pipe too
+    session.prefer_text()  # an answer for a reader
     return _stored(session, paths, by_name, may_be_empty)
 
 

@@ -525,11 +525,8 @@ def is_pickle(path: Path, head: bytes) -> bool:
     """Whether this is a pickle by its first bytes, or by its name where those do not show it (protocol 0)."""
     if head[:1] == b"\x80" and head[1:2] <= b"\x05":
         return True
-    return bool(head) and _PICKLE_NAME.search(path.name) is not None and not _is_other(head)
-
-
-def _is_other(head: bytes) -> bool:
-    return head.startswith((b"{", *(magic for magic, _, _ in _MAGIC_BYTES))) or not head.strip(b"\0 \t\r\n")
+    is_other = head.startswith((b"{", *(magic for magic, _, _ in _MAGIC_BYTES)))
+    return not is_other and bool(head.strip(b"\0 \t\r\n")) and _PICKLE_NAME.search(path.name) is not None
 
 
 def sqlite_format(tables: Collection[str]) -> str:

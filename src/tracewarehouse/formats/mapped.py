@@ -221,14 +221,11 @@ def register(con: Connection, table: RawTable, batches: pa.RecordBatchReader, *,
         con.register(table.name, found)
     for key in table.keys:
         column, view = quote_name(key), quote_name(f"{table.name}_by_{key}")
-        is_unique = found is not None and _ascends(found.column(key))
+        keys = None if found is None else found.column(key)
+        is_unique = keys is not None and not keys.null_count and bool((np.diff(keys.to_numpy()) > 0).all())
         first = "" if is_unique else f"QUALIFY row_number() OVER (PARTITION BY {column} ORDER BY {_ROW}) = 1"
         select = f"SELECT * EXCLUDE ({_ROW}) FROM {name} WHERE {column} IS NOT NULL {first}"
         con.execute(f"CREATE TEMP VIEW {view} AS {select}")
-
-
-def _ascends(keys: pa.ChunkedArray) -> bool:
-    return keys.null_count == 0 and bool((np.diff(keys.to_numpy()) > 0).all())
 
 
 def _without_findings(batch: pa.RecordBatch, notes: Notes) -> pa.RecordBatch:

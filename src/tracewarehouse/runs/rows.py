@@ -481,13 +481,6 @@ def damaged_runs(left_out: Iterable[UnreadableRun], selected: int = 0) -> tuple[
     return tuple(lines)
 
 
-def damaged_files(faults: Mapping[str, str]) -> tuple[str, ...]:
-    """A line for each run with a damaged file."""
-    return tuple(
-        hints.fill("run {} is damaged: {}; {}", run, what, hints.repair(run)) for run, what in faults.items()
-    )
-
-
 def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
     """The share of GPU time with a known launch, per run; nothing if it is 100 %."""
     lines = []
@@ -625,7 +618,10 @@ def list_runs(
     text = "{run_id} is pending: {ranks_present} of {ranks_expected} ranks ingested"
     notices = (
         *damaged_runs(unreadable),
-        *damaged_files(faults),
+        *(
+            hints.fill("run {} is damaged: {}; {}", run, why, hints.repair(run))
+            for run, why in faults.items()
+        ),
         *(text.format_map(row) for row in pending),
     )
     rows = [*rows, *pending, *map(damaged_row, unreadable)]

@@ -454,7 +454,9 @@ def _complete(
             version = _whole(store, key)
             before = _before(store, version, known)
             now = _paths(version)
-            tables_now = logs.keys() if before is None else _different(before, now)
+            tables_now = (
+                logs.keys() if before is None else {table for table, _ in before.items() ^ now.items()}
+            )
             rows = {} if version.tombstone else copies(store, version)
             files = _Registered(logs, catalog, rows, version).files
             app, is_next = app_of(store, key), before is not None
@@ -475,10 +477,6 @@ def _before(store: Store, version: RunVersion, known: int) -> Mapping[str, froze
         if known == version.number - 1:
             return _paths(store.get(version.run, known)) if known else {}
     return None
-
-
-def _different(one: Mapping[str, object], other: Mapping[str, object]) -> set[str]:
-    return {table for table in one.keys() | other.keys() if one.get(table) != other.get(table)}
 
 
 def _paths(version: RunVersion) -> dict[str, frozenset[str]]:

@@ -122,7 +122,10 @@ def _row(key: BandwidthKey, base: _Total, head: _Total) -> dict[str, Any]:
 
 def _hypotheses(base: Selection, head: Selection) -> Iterator[str]:
     """What else the traces show where a bandwidth collapsed."""
-    base_share, head_share = (_memory_share(side) for side in (base, head))
+    # Peak allocated memory as a share of the GPU's; None if not recorded.
+    base_share, head_share = (
+        max((row["share"] for row in side.analyze(_MEMORY).rows()), default=None) for side in (base, head)
+    )
     if head_share is None:
         yield (
             "bandwidth collapsed; whether GPU memory was nearly full in head, which can shrink communication"
@@ -135,11 +138,6 @@ def _hypotheses(base: Selection, head: Selection) -> Iterator[str]:
         )
     else:
         yield "bandwidth collapsed; GPU memory was not nearly full: check links, network and other jobs"
-
-
-def _memory_share(side: Selection) -> float | None:
-    """Peak allocated memory as a share of the GPU's; None if not recorded."""
-    return max((row["share"] for row in side.analyze(_MEMORY).rows()), default=None)
 
 
 def _bandwidth_contract() -> Contract:

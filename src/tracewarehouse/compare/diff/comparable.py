@@ -206,11 +206,8 @@ def _ranks(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     ranks = [set(side.values("rank")) for side in (base, head)]
     for side, only in ((base, ranks[0] - ranks[1]), (head, ranks[1] - ranks[0])):
         if only:
-            yield Difference("ranks", f"only in {side.name}: {_ranks_text(only)}")
-
-
-def _ranks_text(ranks: set[int]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {rank_list(ranks)}"
+            noun = "rank" if len(only) == 1 else "ranks"
+            yield Difference("ranks", f"only in {side.name}: {noun} {rank_list(only)}")
 
 
 def _damaged(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:

@@ -145,7 +145,8 @@ class ShiftTest(Struct, frozen=True):
 
     def relative(self) -> ShiftTest:
         """A shift of logarithms as a relative change: 0.03 is +3 %."""
-        estimate, low, high = (_relative(value) for value in (self.estimate, self.low, self.high))
+        logarithms = self.estimate, self.low, self.high
+        estimate, low, high = (math.expm1(each) if each < 700 else math.inf for each in logarithms)
         return replace(self, estimate=estimate, low=low, high=high)
 
     def widened(self, factor: float, alpha: float) -> ShiftTest:
@@ -160,10 +161,6 @@ class ShiftTest(Struct, frozen=True):
     def around(self, estimate: float) -> ShiftTest:
         """The same test for another estimate, whose interval contains it: of the values that are printed."""
         return replace(self, estimate=estimate, low=min(self.low, estimate), high=max(self.high, estimate))
-
-
-def _relative(difference: float) -> float:
-    return math.expm1(difference) if difference < 700 else math.inf
 
 
 def shift(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:

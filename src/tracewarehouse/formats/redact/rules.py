@@ -177,10 +177,6 @@ class KeyNames(Struct, frozen=True):
         """Whether every text value under this name is a secret."""
         return self.strength(name) in ("password", "secret")
 
-    def may_be_secret(self, name: str) -> bool:
-        """Whether some values under this name are secrets, by how they look."""
-        return self.strength(name) in ("likely", "weak")
-
     def strength(self, name: str) -> Strength:
         """How surely values under this name are secret."""
         return _strength(self, name)

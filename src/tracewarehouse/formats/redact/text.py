@@ -284,7 +284,7 @@ class Redactor:
 
     def is_weak_key(self, key: str) -> bool:
         """Whether a value under this key is a secret if it looks like one."""
-        return self._rules.keys.may_be_secret(key)
+        return self._rules.keys.strength(key) in ("likely", "weak")
 
     def flagged(self, texts: pa.StringArray) -> list[int]:
         """The positions of JSON texts that may hold a secret: a superset, in bulk."""
