@@ -176,17 +176,13 @@ class RemoteObjects(Objects):
 
     def get(self, key: str) -> bytes:
         """The content of an object; raises FileNotFoundError."""
-        import obstore
-
         with store_errors(self.place, key):
-            return bytes(obstore.get(self._store, key).bytes())
+            return bytes(self._store.get(key).bytes())
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """A part of an object; raises FileNotFoundError."""
-        import obstore
-
         with store_errors(self.place, key):
-            return bytes(obstore.get_range(self._store, key, start=start, end=end))
+            return bytes(self._store.get_range(key, start=start, end=end))
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """Many GETs at once, in the order of the keys."""
@@ -200,11 +196,9 @@ class RemoteObjects(Objects):
 
     def stat(self, key: str) -> Entry | None:
         """Size and time, by HEAD."""
-        import obstore
-
         try:
             with store_errors(self.place, key):
-                return _entry(obstore.head(self._store, key))
+                return _entry(self._store.head(key))
         except FileNotFoundError:
             return None
 
@@ -227,13 +221,11 @@ class RemoteObjects(Objects):
                 time.sleep(pauses.pop(0))
 
     def _listed(self, prefix: str, after: str) -> Iterator[Entry]:
-        import obstore
-
         folder, _, start = prefix.rpartition("/")
         # Keys before the prefix are not listed: a name is longer than its start.
         offset = max(after, prefix[:-1] if start else "")
         with store_errors(self.place):
-            listed = obstore.list(self._store, prefix=folder or None, offset=offset or None, chunk_size=1000)
+            listed = self._store.list(prefix=folder or None, offset=offset or None, chunk_size=1000)
             for chunk in listed:
                 for found in chunk:
                     entry = _entry(found)
@@ -244,20 +236,17 @@ class RemoteObjects(Objects):
 
     def folders(self, prefix: str) -> list[str]:
         """By LIST with a delimiter."""
-        import obstore
 
         def listed() -> Sequence[str]:
             with store_errors(self.place):
-                return obstore.list_with_delimiter(self._store, prefix=prefix.rstrip("/"))["common_prefixes"]
+                return self._store.list_with_delimiter(prefix=prefix.rstrip("/"))["common_prefixes"]
 
         return sorted(path.rpartition("/")[2] for path in _retried(listed))
 
     def download(self, key: str, path: Path) -> None:
         """Writes an object to a local file in parts; raises FileNotFoundError."""
-        import obstore
-
         with store_errors(self.place, key):
-            found = obstore.get(self._store, key)
+            found = self._store.get(key)
             with path.open("wb") as file:
                 for part in found.stream(min_chunk_size=8 << 20):
                     file.write(part)
@@ -267,15 +256,13 @@ class RemoteObjects(Objects):
 
         False if the object is not the listed one any more. Raises FileNotFoundError.
         """
-        import obstore
-
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(handle, "ab") as file, store_errors(self.place, entry.key):
             start, end = file.tell(), min(up_to, entry.bytes)
             if start >= end:
                 return True
             is_part = (start, end) != (0, entry.bytes)
-            found = obstore.get(self._store, entry.key, options={"range": (start, end)} if is_part else {})
+            found = self._store.get(entry.key, options={"range": (start, end)} if is_part else {})
             is_tagged = entry.etag and found.meta["e_tag"]
             if found.meta["size"] != entry.bytes or (is_tagged and _etag(found.meta["e_tag"]) != entry.etag):
                 return False
@@ -292,13 +279,11 @@ class RemoteObjects(Objects):
             pass
 
     def _put(self, key: str, data: bytes | Path, create: bool = False) -> None:
-        import obstore
-
         with store_errors(self.place, key):
             if create:
-                obstore.put(self._store, key, data, mode="create", use_multipart=False)
+                self._store.put(key, data, mode="create", use_multipart=False)
             else:
-                obstore.put(self._store, key, data)
+                self._store.put(key, data)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """A conditional PUT. If its answer is lost or is a refusal, the stored object shows who wrote it.
@@ -334,23 +319,19 @@ class RemoteObjects(Objects):
 
     def delete(self, keys: Iterable[str]) -> None:
         """Deletes objects, 1,000 per request where the store can."""
-        import obstore
-
         self.check_writable()
         listed = list(keys)
         if self.place.scheme in ("s3",):
             for start in range(0, len(listed), 1000):
                 with store_errors(self.place):
-                    obstore.delete(self._store, listed[start : start + 1000])
+                    self._store.delete(listed[start : start + 1000])
             return
         for _ in self._each(self._delete, listed):
             pass
 
     def _delete(self, key: str) -> None:
-        import obstore
-
         with suppress(FileNotFoundError), store_errors(self.place, key):
-            obstore.delete(self._store, key)
+            self._store.delete(key)
 
     def clock(self) -> datetime:
         """The time that the store gives a new object."""
