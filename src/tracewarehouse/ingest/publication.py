@@ -9,8 +9,10 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from tracewarehouse.errors import TwError
@@ -29,10 +31,6 @@ from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import commits
 from tracewarehouse.storage.model import Changes, Published, RankSource, RunVersion, Staged
 from tracewarehouse.storage.store import Store
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 FORMAT: Final = "execution_trace"
 _NODES: Final = "execution_nodes"
@@ -113,9 +111,6 @@ def _nodes(store: Store, source: RankSource) -> dict[int, str]:
 
 def _recorded(store: Store, source: RankSource) -> tuple[str, dict[int, str]]:
     """The argument that holds the IDs, and ID → name of the first operator or annotation with it."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     by_record: dict[int, str] = {}
     by_external: dict[int, str] = {}
     for rows in _rows(store, source, _EVENTS, ("category", "name", "external_id", "args")):

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -47,8 +48,6 @@ from tracewarehouse.storage.store import Store
 from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tracewarehouse.formats.base import Defect, Outcome
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.parquet import Rows
@@ -169,7 +168,6 @@ class Rebuild(Struct, frozen=True):
         return found
 
     def _tables(self, outcome: Outcome, spill: Path, opened: ExitStack) -> Mapping[str, Columns | pa.Table]:
-        import pyarrow as pa
 
         from tracewarehouse.formats.stored_source import StoredSource
         from tracewarehouse.ingest.columns import read_table
@@ -221,8 +219,6 @@ class Rebuild(Struct, frozen=True):
 
 def _with_texts(rows: pa.Table) -> pa.Table:
     """The rows with JSON columns as the texts that a format provides."""
-    import pyarrow as pa
-
     columns = [
         column.cast(column.type.storage_type) if isinstance(column.type, pa.BaseExtensionType) else column
         for column in rows.itercolumns()

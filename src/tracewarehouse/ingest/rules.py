@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec.structs import asdict
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_text, values_list
 from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest.kernel_rules import KernelRule
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Maximum number of cached texts per expression, to bound memory.
 _REMEMBERED: Final = 200_000
@@ -110,8 +109,6 @@ class Rules:
 
     def check_pattern(self, pattern: str) -> None:
         """Raises ParamError for an invalid regular expression (RE2)."""
-        import pyarrow as pa
-
         try:
             self.matches(pattern, [""])
         except pa.ArrowInvalid as error:
@@ -158,7 +155,6 @@ class Rules:
 
     def matches(self, pattern: str, texts: Sequence[str | None]) -> list[bool]:
         """Whether the pattern (RE2) is found anywhere in each text; False for null."""
-        import pyarrow.compute as pc
 
         def evaluate(texts: pa.Array) -> list[bool]:
             matches: list[bool] = pc.match_substring_regex(texts, pattern=pattern).to_pylist()
@@ -193,8 +189,6 @@ class Rules:
         self, key: str, evaluate: Callable[[pa.Array], Iterable[Any]], texts: Sequence[str | None]
     ) -> list[Any]:
         """The value of each text, null as that of an empty one."""
-        import pyarrow as pa
-
         given = [text or "" for text in texts]
         with self._lock:
             known = self._known.setdefault(key, {})
@@ -208,7 +202,6 @@ class Rules:
 
     def _computed(self, term: str, texts: Sequence[str | None]) -> list[Any]:
         """The value of the term, SQL over the column `text`, for each text."""
-        import pyarrow as pa
 
         from tracewarehouse.duck.engine import shared
 
@@ -228,8 +221,6 @@ class Rules:
 
 def _kinds(rules: Sequence[Mapping[str, Any]], names: pa.Array) -> Iterable[tuple[Any, Any, str]]:
     """Activity, kind and short name of each name, by the rules of its category."""
-    import pyarrow.compute as pc
-
     short = pc.struct_field(pc.extract_regex(names, pattern=_SHORT_NAME), "name")
     short = pc.replace_substring_regex(
         pc.fill_null(short, ""), pattern=_COMPILER_SUFFIX, replacement="", max_replacements=1
@@ -240,8 +231,6 @@ def _kinds(rules: Sequence[Mapping[str, Any]], names: pa.Array) -> Iterable[tupl
 
 def _first(texts: pa.Array, rules: Sequence[Mapping[str, Any]], field: str) -> list[Any]:
     """The field of the first rule whose pattern is found in each text, else None."""
-    import pyarrow.compute as pc
-
     values: list[Any] = [None] * len(texts)
     for rule in reversed(rules):
         found = pc.match_substring_regex(texts, pattern=rule["pattern"])

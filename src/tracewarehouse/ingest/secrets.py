@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -42,10 +43,6 @@ from tracewarehouse.storage.model import Changes, RankSource, RunVersion
 from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import temporary_folder
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _PRINTABLE: Final = late_regex(rb"[\x20-\x7e]{8,}")
 _BATCH_ROWS: Final = 65_536
@@ -180,8 +177,6 @@ def _run_of(place: PurePosixPath) -> str:
 
 def _texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
     """The texts in a file, with where they are."""
-    import pyarrow as pa
-
     if path.suffix == ".parquet":
         yield from _parquet_texts(path)
     elif path.suffix == ".duckdb":
@@ -196,7 +191,6 @@ def _texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
 
 
 def _parquet_texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
@@ -212,7 +206,6 @@ def _parquet_texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
 
 def _duckdb_texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
     """Definitions and rows, through DuckDB: texts that its file cuts in blocks would read as others."""
-    import pyarrow as pa
 
     from tracewarehouse.contracts.sql_tokens import quote_name
     from tracewarehouse.duck.engine import connect
@@ -231,8 +224,6 @@ def _duckdb_texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
 
 def _text_column(column: pa.Array) -> pa.Array | None:
     """The distinct texts of a column; nested values as JSON. None for one that holds no text."""
-    import pyarrow as pa
-
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):  # JSON
         return _text_column(column.storage)
@@ -270,14 +261,10 @@ class CleanRows(Struct, frozen=True, dict=True):
 
     def __call__(self, table: str, rows: pa.Table) -> pa.Table:
         """The same columns; each distinct text is looked at once."""
-        import pyarrow as pa
-
         columns = [self._clean_column(column) for column in rows.columns]
         return pa.Table.from_arrays(columns, names=rows.column_names)
 
     def _clean_column(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        import pyarrow as pa
-
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if isinstance(column.type, pa.BaseExtensionType):  # JSON
@@ -289,8 +276,6 @@ class CleanRows(Struct, frozen=True, dict=True):
         return pa.chunked_array([self._clean(chunk) for chunk in column.chunks], column.type)
 
     def _clean(self, texts: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
         encoded = texts.dictionary_encode()
         distinct = encoded.dictionary.cast(pa.string())
         places = self._redactor.flagged(distinct)
