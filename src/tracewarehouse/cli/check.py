@@ -24,7 +24,7 @@ from tracewarehouse.cli.session import (
 )
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName
-from tracewarehouse.findings import UNEXPLAINED
+from tracewarehouse.findings import UNEXPLAINED, at_least
 from tracewarehouse.findings import rules as finding_rules
 from tracewarehouse.present.answers import findings_brief, findings_text, stated
 from tracewarehouse.present.render.text import plural
@@ -97,8 +97,6 @@ def check(
 
     -f csv has a line per finding and rank without the suggestions; --wide has all columns.
     """
-    from tracewarehouse.findings import at_least
-
     is_chosen = passed or rules or session.where or session.columns or session.limit is not None
     is_answer = session.format is None and session.output is None and not is_chosen
     session.prefer_text()

@@ -20,7 +20,7 @@ from tracewarehouse.cli.session import (
 from tracewarehouse.contracts.contract import Contract, Kind, Param, RawTable
 from tracewarehouse.present.render.table import table, values, vertical
 from tracewarehouse.present.render.text import plural, show
-from tracewarehouse.result import Field, Result
+from tracewarehouse.result import Field, Result, contract_list
 
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import TableSize
@@ -39,7 +39,6 @@ def list_(session: Session, /, words: tuple[str, ...], kind: str | None, include
     With WORDs, those that have all of them in their name, summary or columns.
     """
     from tracewarehouse.contracts.catalog import Catalog, words_found
-    from tracewarehouse.result import contract_list
 
     catalog = Catalog.load()
     contracts = [*catalog.analyses(), *catalog.views(), *catalog.tables(), *catalog.all("format")]

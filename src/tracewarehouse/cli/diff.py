@@ -35,7 +35,7 @@ from tracewarehouse.cli.show import AnalysisCommand
 from tracewarehouse.errors import DamagedRunError, NoBaseline, TwError
 from tracewarehouse.hints import cli_text
 from tracewarehouse.late_regex import late_regex
-from tracewarehouse.present.render.text import plural
+from tracewarehouse.present.render.text import plural, show
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -129,7 +129,6 @@ def junit(results: Sequence[GateResult], line: str, allowed: bool) -> str:
 
 def _gate_message(result: GateResult) -> str:
     from tracewarehouse.present.answers import gate_power, gate_value
-    from tracewarehouse.present.render.text import show
 
     base, head = (show(each, result.gate.metric.column.unit) for each in (result.base, result.head))
     parts = [f"base {base}, head {head}", gate_value(result), result.reason, gate_power(result)]

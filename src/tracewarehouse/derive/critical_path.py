@@ -19,7 +19,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import DERIVATIONS, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.duck import engine
-from tracewarehouse.duck.engine import Connection
+from tracewarehouse.duck.engine import Connection, Error, connect
 from tracewarehouse.engines import (
     EngineOrName,
     LocalEngine,
@@ -379,8 +379,6 @@ class _DeriveTask(Struct, frozen=True):
         self, catalog: Catalog, version: RunVersion, source: RankSource, folder: Path
     ) -> tuple[StagedTable, ...]:
         """The tables of one rank, built in a connection that is closed afterwards."""
-        from tracewarehouse.duck.engine import Error, connect
-
         folder.mkdir()
         at_once = self.at_once or resources.cores()
         con = connect(

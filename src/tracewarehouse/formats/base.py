@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -19,7 +20,6 @@ from tracewarehouse.formats.redact.text import Redaction as Redaction
 from tracewarehouse.formats.redact.text import Redactor
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -151,8 +151,6 @@ def rank_number(value: object) -> int | None:
 
 def valid_of(column: pa.Array) -> NDArray[np.bool_]:
     """Which values of an array are not null."""
-    import numpy as np
-
     first, count, bits = column.offset, len(column), column.buffers()[0]
     if bits is None or not column.null_count:
         return np.full(count, not column.null_count)
@@ -162,8 +160,6 @@ def valid_of(column: pa.Array) -> NDArray[np.bool_]:
 
 def values_of(column: pa.Array, null: float) -> NDArray[Any]:
     """The values of an array of numbers, and a number where they are null; read-only if none is."""
-    import numpy as np
-
     dtype, count = np.dtype(column.type.to_pandas_dtype()), len(column)
     if column.null_count == count:
         return np.full(count, null, dtype)

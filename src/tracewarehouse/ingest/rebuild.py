@@ -21,14 +21,16 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
 from tracewarehouse.errors import DamagedRunError, SchemaVersionError, TwError, WarehouseError
+from tracewarehouse.formats.base import Defect, Outcome
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.build import definitions, kernel_rules_fact
+from tracewarehouse.ingest.columns import Columns, read_table
 from tracewarehouse.ingest.kernel_rules import KernelRule, digest_of, kernel_rules_of
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
-from tracewarehouse.runs.readable import EXPIRED_HINT, expired_reason
+from tracewarehouse.runs.readable import EXPIRED_HINT, expired_reason, is_outdated, stored_versions
 from tracewarehouse.storage.layout import uid
 from tracewarehouse.storage.model import (
     CLASSIFIED,
@@ -48,8 +50,6 @@ from tracewarehouse.storage.store import Store
 from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
-    from tracewarehouse.formats.base import Defect, Outcome
-    from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.parquet import Rows
     from tracewarehouse.ingest.rules import Rules
     from tracewarehouse.ingest.tables.build import Add
@@ -170,7 +170,6 @@ class Rebuild(Struct, frozen=True):
     def _tables(self, outcome: Outcome, spill: Path, opened: ExitStack) -> Mapping[str, Columns | pa.Table]:
 
         from tracewarehouse.formats.stored_source import StoredSource
-        from tracewarehouse.ingest.columns import read_table
 
         if added := {name: tuple(self._rows(name)) for name in ADDED_TABLES if self.stored.get(name)}:
             return {name: _with_texts(pa.concat_tables(rows)) for name, rows in added.items() if rows}
@@ -181,8 +180,6 @@ class Rebuild(Struct, frozen=True):
 
     def _outcome(self, rules: Rules) -> Outcome:
         """The outcome of reading the file, with losses and redactions from rows of `data_quality`."""
-        from tracewarehouse.formats.base import Outcome
-
         facts = self.source.facts
 
         def number(name: str) -> int | None:
@@ -203,8 +200,6 @@ class Rebuild(Struct, frozen=True):
         )
 
     def _findings(self, rules: Rules) -> Iterator[Defect]:
-        from tracewarehouse.formats.base import Defect
-
         for table in self._rows(_QUALITY):
             for row in table.select(["rule", "rows", "example"]).to_pylist():
                 if row["rule"] in rules.quality and rules.quality[row["rule"]].source == "file":
@@ -374,7 +369,6 @@ def _upgraded(store: Store, catalog: Catalog, run: str, own: tuple[KernelRule, .
 def _outdated(catalog: Catalog, version: RunVersion, digest: str) -> _Todo:
     """The sources with tables of another version, definition or classification of kernels than now."""
     from tracewarehouse.ingest.tables.build import stored_tables
-    from tracewarehouse.runs.readable import is_outdated, stored_versions
 
     found: _Todo = {}
     for source in version.sources:

@@ -27,7 +27,7 @@ from tracewarehouse.formats.file_text import (
     csv_tables,
     same_recording,
 )
-from tracewarehouse.formats.registry import HEAD_BYTES, detect
+from tracewarehouse.formats.registry import HEAD_BYTES, detect, is_trace_folder
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note, spool_note, spooled_files
 from tracewarehouse.ingest.naming import stem
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Progress, Watch
@@ -218,7 +218,6 @@ def _file_in_folder(path: Path) -> Iterator[TraceFile | FileOutcome]:
 def _is_trace(folder: Path) -> bool:
     """Whether a folder is a trace: it has Parquet files, with the tables of a format."""
     from tracewarehouse.formats.databases import SUFFIX
-    from tracewarehouse.formats.registry import is_trace_folder
 
     try:
         return any(name.endswith(SUFFIX) for name in os.listdir(folder)) and is_trace_folder(folder)  # noqa: PTH208

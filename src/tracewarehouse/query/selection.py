@@ -15,18 +15,31 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.sql_tokens import quote_text
+from tracewarehouse.contracts.contract import Contract, bind
+from tracewarehouse.contracts.sql_tokens import names_read, quote_text
+from tracewarehouse.duck.arrow import concatenate, schema_of, with_plain_text, with_units
 from tracewarehouse.errors import DamagedRunError, QueryError, SchemaVersionError, TwError, UnknownName
 from tracewarehouse.result import Result, Skipped
 from tracewarehouse.runs.readable import (
     CapableRanks,
     ReadableRuns,
+    absent_reason,
     intact_runs,
     queryable_runs,
     readable_runs,
+    with_capabilities,
+    without_expired,
+    without_tables,
 )
-from tracewarehouse.runs.rows import catalog_row, damaged_runs
+from tracewarehouse.runs.rows import (
+    catalog_row,
+    damaged_runs,
+    nothing_stored,
+    notices,
+    partly_read,
+    provenance_of,
+    recording_limits,
+)
 from tracewarehouse.runs.selection import (
     Match,
     SelectedRun,
@@ -308,13 +321,6 @@ class Selection:
         SchemaVersionError if no run remains.
         """
         from tracewarehouse.query.connections import copy_batches
-        from tracewarehouse.runs.rows import (
-            nothing_stored,
-            notices,
-            partly_read,
-            provenance_of,
-            recording_limits,
-        )
 
         contract = self.catalog.get(name, version, kind="analysis")
         prepared = self._prepared(contract, params)
@@ -355,9 +361,7 @@ class Selection:
 
         Raises ParamError, and SchemaVersionError if no run has the columns.
         """
-        from tracewarehouse.contracts.contract import bind
         from tracewarehouse.query.relations import Dependencies
-        from tracewarehouse.runs.readable import readable_runs, with_capabilities, without_expired
 
         bound = bind(contract.params, params, str(contract.ref))
         dependencies = Dependencies.of(self.catalog, [contract])
@@ -400,9 +404,6 @@ class Selection:
 
         Raises DamagedRunError for a damaged file: the rows of its run would be incomplete.
         """
-        from tracewarehouse.duck.arrow import concatenate
-        from tracewarehouse.runs.readable import ReadableRuns
-
         parts = []
         for batch in batches:
             named = ReadableRuns(tuple(replace(each, named=True) for each in batch))
@@ -427,7 +428,6 @@ class Selection:
     def _without_tables(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Skipped, ...]:
         """The ranks of runs that lack a table; for other missing data, an upgrade does not help."""
         from tracewarehouse.query.relations import Dependencies
-        from tracewarehouse.runs.readable import absent_reason, with_capabilities, without_tables
 
         read = Dependencies.of(self.catalog, [analysis]).contracts
         needed = [each for each in read if each.name not in analysis.optional]
@@ -507,12 +507,9 @@ class Selection:
         return in_order(SelectedRun(each, each.ranks) for each in found if each is not None)
 
     def _query_over(self, sql: str, named: Mentioned, limits: Limits | None) -> Result:
-        from tracewarehouse.contracts.sql_tokens import names_read
-        from tracewarehouse.duck.arrow import with_plain_text, with_units
         from tracewarehouse.duck.engine import query
         from tracewarehouse.memory_limits import NO_LIMITS
         from tracewarehouse.query.connections import check_reads_only
-        from tracewarehouse.runs.rows import nothing_stored, notices, provenance_of, recording_limits
 
         selected, read = self.selected(), (*named.contracts, *named.analyses)
         spread = _spread_query(sql, read) if limits is not None and self.has_workers else None
@@ -598,7 +595,6 @@ class Selection:
     def _skipped(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Skipped, ...]:
         """The ranks that an analysis skips: those without needed data, and runs without a needed column."""
         from tracewarehouse.query.relations import Dependencies
-        from tracewarehouse.runs.readable import readable_runs, with_capabilities, without_expired
 
         read = Dependencies.of(self.catalog, [analysis]).contracts
         current: list[SelectedRun] = []
@@ -626,8 +622,6 @@ class Selection:
     def _execute(
         self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
     ) -> pa.Table:
-        from tracewarehouse.duck.arrow import schema_of
-
         selected = self.selected()
         if not selected:  # the plan of a query without input takes as long as any other
             return schema_of(contract).empty_table()

@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import RUN_TABLES, Column, Contract
+from tracewarehouse.duck.arrow import table_of
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import missing_ranks, rank_list
 from tracewarehouse.result import Field, Provenance, Result, from_rows
@@ -214,8 +215,6 @@ def catalog_row(version: RunVersion) -> Json:
 
 def copied_rows(store: Store, version: RunVersion) -> dict[str, Any]:
     """Table → rows of a version that no file has, which Delta logs need as files."""
-    from tracewarehouse.duck.arrow import table_of
-
     catalog, selected = Catalog.load(), [SelectedRun(version, version.ranks)]
     built = {name: built_rows(store, catalog.get(name), selected) for name in RUN_TABLES}
     built["data_quality"] = [asdict(issue) for issue in run_issues(selected)]
@@ -597,8 +596,6 @@ def list_runs(
     At level FULL, every file is read, and the state of a run with a damaged one is `damaged`. `left_out` is
     called after the runs were listed, which finds the damaged ones.
     """
-    from tracewarehouse.duck.arrow import table_of
-
     contract = catalog.get("runs", kind="table")
     faults: dict[str, str] = {}
     if selected is None and level is not Level.FULL:
@@ -634,8 +631,6 @@ def run_info(store: Store, catalog: Catalog, run: SelectedRun, level: Level) -> 
 
     At level FULL, every file of the run is read; raises DamagedRunError for a damaged one.
     """
-    from tracewarehouse.duck.arrow import table_of
-
     if level is Level.FULL:
         for name, fault in file_faults(store, [run], level).items():
             raise damaged_run(name, fault)
