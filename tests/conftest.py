@@ -38,8 +38,8 @@ os.environ["TW_AUTO_LABELS"] = "0"
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than cores: while tests wait for servers, browsers and other processes, others run."""
-    return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    """Two more than cores: while tests wait for servers, browsers and other processes, others run."""
+    return 2 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def real_traces() -> Path | None:

@@ -39,7 +39,7 @@ def export(bench: Bench) -> Path:
     """The longest simulated trace as an SQLite export of about 100 MB."""
     path = bench.folder / "export.sqlite"
     if not path.exists():
-        writer: Any = import_module("tests.nsys_writer")
+        writer: Any = import_module("tests.support.nsys_writer")
         file = writer.Writer()
         trace = inputs.simulated(bench, "export").files[0]
         file.add(writer.read_trace(igzip.decompress(trace.read_bytes())))
