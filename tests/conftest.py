@@ -39,7 +39,9 @@ os.environ["TW_AUTO_LABELS"] = "0"
 
 def pytest_xdist_auto_num_workers() -> int:
     """Two more than cores: while tests wait for servers, browsers and other processes, others run."""
-    return 2 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    from tracewarehouse.memory_limits import cores
+
+    return 2 + cores()
 
 
 def real_traces() -> Path | None:
