@@ -56,7 +56,7 @@ from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Watch
 from tracewarehouse.ingest.publication import publish, relabel, run_outcomes
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.sources import RECORDINGS, Source, TraceFile
+from tracewarehouse.ingest.sources import NCCL, Source, TraceFile
 from tracewarehouse.ingest.stored import StoredRanks, conflict
 from tracewarehouse.ingest.survey import Discovered, discover, discover_inbox, discover_objects, survey
 from tracewarehouse.location import is_url
@@ -318,7 +318,7 @@ class _Call(Struct):
             else:
                 (ready if settled.is_built else again).append(settled)
         notes = [*assigned.notes, *_name_notes([*ready, *again])]
-        if any(source.format.name == RECORDINGS[-1] for source in ready):
+        if any(source.format.name == NCCL for source in ready):
             notes.append(
                 "ingest files of NCCL's plug-in with the trace of their process: their collectives are then"
                 " linked with its kernels"

@@ -28,7 +28,8 @@ TimeWindow: TypeAlias = tuple[int | None, int | None]
 
 # Tools that may record a process beside torch, by the beginning of their formats.
 NSIGHT: Final = "nsys"
-RECORDINGS: Final = (NSIGHT, "nccl_profiler")
+NCCL: Final = "nccl_profiler"
+RECORDINGS: Final = (NSIGHT, NCCL)
 CHANGED: Final = "changed while it was read"
 _GONE: Final = "no such object: it was deleted after it was listed"
 

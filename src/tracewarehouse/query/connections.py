@@ -74,9 +74,9 @@ def rank_batches(
 
     `read` are all dependencies of the analysis.
     """
-    # What reads all events, not views of some, holds several copies of them at once.
-    reads_all = any(each.name == "events" for each in read)
-    limit = min(BATCH_EVENTS, _FEW_EVENTS) if reads_all else BATCH_EVENTS
+    # What reads events, itself or in a view, holds several copies of them at once.
+    reads_events = any(each.name == "events" for each in read)
+    limit = min(BATCH_EVENTS, _FEW_EVENTS) if reads_events else BATCH_EVENTS
     built = any(each.is_built for each in read)
     if built or not is_by_rank(contract, read) or event_count(selected) <= limit:
         return [tuple(selected)]
@@ -496,7 +496,7 @@ class _PooledConnection(Struct):
             if ref not in read:
                 read.add(ref)
                 waiting += () if ref in self.computed else catalog.contracts[ref].requires
-        self._forget(lambda ref: ref in self.computed & self.shared and ref not in read)
+        self._forget(((self.computed & self.shared) - read).__contains__)
 
     def _forget(self, is_forgotten: Callable[[Ref], bool]) -> None:
         for name, ref in [*self.created.items()]:

@@ -295,7 +295,6 @@ def queried(warehouse: Warehouse, arguments: str) -> bytes:
     found = warehouse.query(statement.sql, replace(limits, max_rows=statement.max_rows))
     if statement.format == "parquet":
         return found.parquet()
-    is_csv = statement.format == "csv"
-    return (
-        "".join(found.csv(spreadsheet=statement.spreadsheet)) if is_csv else found.envelope("query")
-    ).encode()
+    if statement.format == "csv":
+        return "".join(found.csv(spreadsheet=statement.spreadsheet)).encode()
+    return found.envelope("query").encode()

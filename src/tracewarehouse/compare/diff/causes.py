@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from tracewarehouse.compare.diff.breakdown import WINDOW, Breakdown
 from tracewarehouse.compare.diff.levels import OWN_WORK, WAIT, ZERO, Row, awaited_rank
 from tracewarehouse.compare.diff.pairing import MATRIX_PRODUCT, RETYPED, is_conversion, role_of
 from tracewarehouse.compare.stats.baseline import variance_shares
@@ -21,7 +22,6 @@ from tracewarehouse.display_names import category_name
 from tracewarehouse.present.render.text import one_line, short_name, show
 
 if TYPE_CHECKING:
-    from tracewarehouse.compare.diff.breakdown import Breakdown
     from tracewarehouse.query.selection import Selection
 
 _LEAST_PART = 0.1  # share of the change, from which waiting, or a blocking call, is a cause
@@ -196,7 +196,7 @@ def causes(parts: Breakdown, is_unchanged: bool, blocking: str | None = None) ->
     If the step as a whole `is_unchanged`, only what changed significantly is worth a line. `blocking` is a
     blocking call that only head makes. In recordings of a fixed length, no row is a cause.
     """
-    if parts.per == "window" and abs(parts.delta) < _SAME_LENGTH * parts.base_mean:
+    if parts.per == WINDOW and abs(parts.delta) < _SAME_LENGTH * parts.base_mean:
         if any(row.delta for row in parts.level("kernels").rows):
             yield _FIXED_LENGTH
         return
