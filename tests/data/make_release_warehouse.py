@@ -40,7 +40,7 @@ def fill(wh: tw.Warehouse, traces: Path) -> None:
     wh.clean(grace_s=0)
     wh.ingest(traces / "good", labels=main, jobs=1)
     wh.ingest(traces / "slow", labels=main, jobs=1)
-    wh.ingest(traces / "odd", settle_s=0, jobs=1)
+    wh.ingest(traces / "odd", min_age_s=0, jobs=1)
     wh.ingest(traces / "memory" / "memory.raw.json.gz", run="timeline")
     wh.ingest(*sorted((HERE / "flight-recorder" / "skipped").glob("*.json")), run="hang", jobs=1)
     wh.ingest(traces / "waits", expect_ranks=2)
