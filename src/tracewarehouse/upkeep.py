@@ -1,4 +1,4 @@
-"""Upkeep that spans several packages: repair, removal of secrets, rebuilt tables, compaction, retention.
+"""Upkeep that spans several packages: sealing, repair, secrets, rebuilt tables, compaction, retention.
 
 Repair restores stored objects, then tables, derived tables, recorded results, and lost ranks.
 """
@@ -19,7 +19,15 @@ from tracewarehouse import hints
 from tracewarehouse.compare.history.record import record_again, record_runs, recordable, repair_results
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.derive.critical_path import ScopeRequest, derive, stored_scopes
-from tracewarehouse.errors import ParamError, SchemaVersionError, TwError, UnknownName, WarehouseError
+from tracewarehouse.errors import (
+    MissingRanks,
+    ParamError,
+    SchemaVersionError,
+    TwError,
+    UnknownName,
+    WarehouseError,
+)
+from tracewarehouse.exact_text import missing_ranks
 from tracewarehouse.formats.file_text import prefix_digest
 from tracewarehouse.formats.redact.rules import POLICY_FILE, policy_of
 from tracewarehouse.ingest import rebuild
@@ -34,13 +42,13 @@ from tracewarehouse.present.render.text import plural
 from tracewarehouse.query import shell_file
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.removal import expiring, read_policy
-from tracewarehouse.runs.rows import catalog_row, copied_rows
-from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.runs.rows import catalog_row, copied_rows, expected_ranks
+from tracewarehouse.runs.selection import SelectedRun, explain_unknown
 from tracewarehouse.storage import delta, layout, results, store
 from tracewarehouse.storage.compact import compact, expire
 from tracewarehouse.storage.delta import CopiedTables
 from tracewarehouse.storage.layout import run_key
-from tracewarehouse.storage.model import Compacted, Expired, Problem
+from tracewarehouse.storage.model import Changes, Compacted, Expired, Problem, RunVersion
 from tracewarehouse.storage.objects import Objects, disk_errors
 from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
 from tracewarehouse.storage.store import Store, objects_at
@@ -402,3 +410,73 @@ def expire_tables(selection: Selection, policy: Path, dry_run: bool) -> tuple[Ex
         return tuple(
             expire(selection.store, run, expired, dry_run) for run, expired in tables.items() if expired
         )
+
+
+class Sealed(Struct, frozen=True):
+    """The newest version of a run after a seal; `written` if this call published it.
+
+    `conflicts`: waiting ranks that were not published, because the run has them with different content.
+    """
+
+    run: str
+    version: int
+    written: bool
+    ranks: tuple[int, ...]
+    expected_ranks: int | None
+    conflicts: tuple[int, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 success, 4 if some ranks were not published."""
+        return 4 if self.conflicts else 0
+
+
+def seal(
+    store: Store,
+    run: str,
+    *,
+    expect_ranks: int | None = None,
+    allow_missing: bool = False,
+    labels: Mapping[str, str | None] | None = None,
+) -> Sealed:
+    """Publishes all waiting ranks of a run in one version; with nothing new, writes nothing.
+
+    The run must have `expect_ranks` ranks, by default those that were stated at ingest, else the world size
+    of the traces. Raises MissingRanks unless `allow_missing`, UnknownName if there is no such run.
+    """
+
+    def check(version: RunVersion) -> None:
+        if not allow_missing:
+            _check_complete(version, expect_ranks)
+
+    try:
+        changes = Changes(labels=labels or {}, expected_ranks=expect_ranks, seal=True)
+        done = store.publish(run, changes, check)
+    except UnknownName as unknown:
+        explain_unknown(store, unknown)
+        raise
+    refused = {name for name, outcome in done.outcome.items() if outcome == "conflict"}
+    conflicts = {one.source.rank for one in done.waited if one.source.name in refused}
+    newest = done.newest
+    return Sealed(
+        newest.run,
+        newest.number,
+        done.version is not None,
+        newest.ranks,
+        expected_ranks(newest),
+        tuple(sorted(conflicts)),
+    )
+
+
+def _check_complete(version: RunVersion, expect_ranks: int | None) -> None:
+    expected = expect_ranks or expected_ranks(version) or 0
+    present = len(version.ranks)
+    if present >= expected:
+        return
+    missing, ranks = missing_ranks(version.ranks, expected)
+    noun = "rank" if missing == 1 else "ranks"
+    raise MissingRanks(
+        f"run {version.run}: {noun} {ranks} of {expected} missing; nothing was published",
+        hints.fill("ingest them, or publish without them: {}", hints.option("allow_missing")),
+        present,
+    )

@@ -53,9 +53,8 @@ if TYPE_CHECKING:
     from tracewarehouse.present.report.document import Page
     from tracewarehouse.runs.removal import Removed
     from tracewarehouse.runs.rows import Fetched, RunInfo
-    from tracewarehouse.runs.seal import Sealed
     from tracewarehouse.storage.delta import CopiedTables
-    from tracewarehouse.upkeep import RepairReport
+    from tracewarehouse.upkeep import RepairReport, Sealed
 
 _DEFAULT_LIMITS: Final = Limits()
 P = ParamSpec("P")
@@ -897,7 +896,7 @@ class Warehouse(Analyses[Result]):
             False
         """
         from tracewarehouse.ingest.secrets import without_secrets
-        from tracewarehouse.runs.seal import seal
+        from tracewarehouse.upkeep import seal
 
         return seal(
             self.store,

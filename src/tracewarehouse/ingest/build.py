@@ -29,7 +29,6 @@ from tracewarehouse.formats.file_text import UnsupportedFormatError
 from tracewarehouse.formats.redact.rules import POLICY_FILE, Policy, fingerprint, policy_of, rules
 from tracewarehouse.formats.redact.text import Redactor, clean_name
 from tracewarehouse.ingest.attempts import attempt_fact
-from tracewarehouse.ingest.kernel_rules import digest_of
 from tracewarehouse.ingest.naming import SOURCE_FOLDER, header_facts, header_of, rank_in_file, source_folder
 from tracewarehouse.ingest.outcome import (
     BY_ANOTHER_PROCESS,
@@ -42,6 +41,7 @@ from tracewarehouse.ingest.outcome import (
 )
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import check_memory, is_large, system_allocator
+from tracewarehouse.ingest.rules import digest_of
 from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, RankCommit, Source, TimeWindow, file_stamp
 from tracewarehouse.ingest.stored import StoredRanks, object_fact
 from tracewarehouse.ingest.survey import other_format

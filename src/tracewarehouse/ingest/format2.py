@@ -19,8 +19,8 @@ from msgspec.structs import asdict, replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.rebuild import READ, Rebuild, built
+from tracewarehouse.ingest.rules import kernel_rules_of
 from tracewarehouse.storage import layout, results
 from tracewarehouse.storage.codec import FORMAT, sealed, unsealed
 from tracewarehouse.storage.model import Changes, RankSource, RunVersion

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from tracewarehouse.errors import DONE_IN_PART, UNANSWERED
 from tracewarehouse.hints import Hint
-from tracewarehouse.ingest.kernel_rules import KernelRule
+from tracewarehouse.ingest.rules import KernelRule
 from tracewarehouse.storage.layout import check_labels
 from tracewarehouse.storage.model import Json
 

@@ -1,22 +1,39 @@
-"""Parquet files of the stored tables: one large rank streamed, or several small ranks side by side."""
+"""Parquet files of the stored tables: one large rank streamed, or several small ranks side by side.
+
+The column `args` of `events` is stored as templates and numbers: see `contracts.contract`.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import TEMPLATE, Column, Contract, Ref, file_columns
+from tracewarehouse.contracts.contract import (
+    ARGS,
+    ARGS_SQL,
+    NUMBERS,
+    PRINTED,
+    REPEATED,
+    TEMPLATE,
+    Column,
+    Contract,
+    Ref,
+    file_columns,
+)
 from tracewarehouse.errors import TwError
-from tracewarehouse.ingest.arguments import split
+from tracewarehouse.formats.kineto.columns import run_sql_over
+from tracewarehouse.formats.kineto.library import available
+from tracewarehouse.formats.kineto.scanner import NativeScanner
 from tracewarehouse.ingest.resources import release_memory
 from tracewarehouse.storage.model import StagedTable
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS, row_groups, stored_type, write_file
@@ -27,6 +44,8 @@ if TYPE_CHECKING:
     Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
 
 
+# With more templates in a row group, the texts are stored instead.
+_MOST_TEMPLATES: Final = 20_000
 # Columns that identify the rank of a row.
 _KEYS = ("run_id", "rank")
 # Maximum size of tables of a large rank that are built and not yet written.
@@ -151,7 +170,7 @@ def _conformed(layout: _Layout, rows: pa.Table) -> pa.Table:
     """The rows in the types of the contract."""
     columns = [_column(one, type_) for one, type_ in zip(rows.columns, layout.types.values(), strict=True)]
     made = dict(zip(layout.types, columns, strict=True))
-    made = split(made) if TEMPLATE in layout.columns else made
+    made = split_args(made) if TEMPLATE in layout.columns else made
     return pa.table({name: made[name] for name in layout.columns})
 
 
@@ -262,3 +281,37 @@ class RankFiles(Struct, dict=True):
 def _writer(sql: Path) -> TableWriter:
     """One writer per process: it caches the layout of each contract."""
     return TableWriter(Catalog.load(sql))
+
+
+def split_args(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
+    """The columns of a row group with the arguments as templates and numbers."""
+    found = {name: column for name, column in columns.items() if name != ARGS}
+    texts = _joined(columns[ARGS]).cast(pa.string())
+    known = [_joined(found[name]) for name in REPEATED]
+    native = NativeScanner(words_most=_MOST_TEMPLATES) if available() else None
+    cut = native.split(texts, known, len(NUMBERS)) if native else None
+    # Without numbers, a template is the text itself.
+    template, numbers = cut or (pc.replace_substring(texts, "%", "%%"), [])
+    nulls = [pa.nulls(len(texts), pa.int64())] * (len(NUMBERS) - len(numbers))
+    made = dict(zip((TEMPLATE, *NUMBERS), (template, *numbers, *nulls), strict=True))
+    return found | {name: pa.chunked_array([column]) for name, column in made.items()}
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    found = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return found.storage if isinstance(found, pa.ExtensionArray) else found
+
+
+def in_files(names: Iterable[str]) -> list[str]:
+    """The columns in files of `events` that these columns are made from."""
+    listed = list(names)
+    return list(dict.fromkeys([*listed, TEMPLATE, *PRINTED])) if ARGS in listed else listed
+
+
+def with_args(rows: pa.Table) -> pa.Table:
+    """Rows of a file with the column `args` if they have its template."""
+    if TEMPLATE not in rows.column_names:
+        return rows
+    columns = {name: rows.column(name) for name in (TEMPLATE, *PRINTED)}
+    args = run_sql_over(f"SELECT {ARGS_SQL} AS args FROM given", columns).column(ARGS)
+    return rows.drop_columns([TEMPLATE, *NUMBERS]).append_column(ARGS, args)

@@ -52,10 +52,9 @@ from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.assignment import assign
 from tracewarehouse.ingest.build import BuildRanks, FileProgress, definitions, task_groups
 from tracewarehouse.ingest.inbox import spool_note
-from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Watch
 from tracewarehouse.ingest.publication import publish, relabel, run_outcomes
-from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.rules import kernel_rules_of, rules_of
 from tracewarehouse.ingest.sources import NCCL, Source, TraceFile
 from tracewarehouse.ingest.stored import StoredRanks, conflict
 from tracewarehouse.ingest.survey import Discovered, discover, discover_inbox, discover_objects, survey

@@ -25,10 +25,9 @@ from tracewarehouse.formats.base import Defect, Outcome
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.build import definitions, kernel_rules_fact
 from tracewarehouse.ingest.columns import Columns, read_table
-from tracewarehouse.ingest.kernel_rules import KernelRule, digest_of, kernel_rules_of
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large, system_allocator
-from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.rules import KernelRule, digest_of, kernel_rules_of, rules_of
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
 from tracewarehouse.runs.readable import EXPIRED_HINT, expired_reason, is_outdated, stored_versions
 from tracewarehouse.storage.layout import uid
@@ -229,7 +228,7 @@ def rank_rows(path: Path, rank: int, names: Iterable[str] | None = None) -> Iter
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from tracewarehouse.ingest.arguments import in_files, with_args
+    from tracewarehouse.ingest.parquet import in_files, with_args
 
     columns = None if names is None else ["rank", *in_files(names)]
     with pq.ParquetFile(path) as file:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import TwError
-from tracewarehouse.ingest.kernel_rules import digest_of, kernel_rules_of
 from tracewarehouse.ingest.rebuild import (
     READ,
     Rebuild,
@@ -23,6 +22,7 @@ from tracewarehouse.ingest.rebuild import (
     stored_files,
     with_classified,
 )
+from tracewarehouse.ingest.rules import digest_of, kernel_rules_of
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
 from tracewarehouse.storage import commits, layout
 from tracewarehouse.storage.model import Changes, Json, RankSource, RunVersion, Staged

@@ -1,30 +1,59 @@
 """Rules that classify names, from the VALUES lists of `sql/`, evaluated once per distinct text.
 
-A regular expression means the same here as in an analysis: Arrow and DuckDB both use RE2.
+A regular expression means the same here as in an analysis: Arrow and DuckDB both use RE2. The rules for
+kernels in a warehouse, `_tw/kernel_rules.toml`, come before the shipped ones. Only what stores tables reads
+that file, so that a broken one stops no reader. A rank keeps the digest of the rules that classified it.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import asdict
+from msgspec import Struct, convert, json
+from msgspec.structs import asdict, astuple
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_text, values_list
-from tracewarehouse.errors import ParamError
-from tracewarehouse.ingest.kernel_rules import KernelRule
+from tracewarehouse.errors import ParamError, PolicyError
+from tracewarehouse.late_regex import late_regex
+from tracewarehouse.storage.store import Store
 
 # Maximum number of cached texts per expression, to bound memory.
 _REMEMBERED: Final = 200_000
 # A function name without return type, template arguments, parameters and compiler suffixes.
 _SHORT_NAME: Final = r"^(?:void |static |__global__ )*(?P<name>(?:\(anonymous namespace\)|[^<(])+)"
 _COMPILER_SUFFIX: Final = r"( \[clone [^]]*\]|\.kd| )+$"
+
+KERNEL_RULES_FILE: Final = "_tw/kernel_rules.toml"
+_MOST_RULES: Final = 200
+_EXAMPLE: Final = """a file of kernel rules has up to 200 of
+  [[rule]]
+  pattern = '^acme_ring_'        # RE2 (no lookaround), searched anywhere in the name
+  kind = "communication"         # or computation, memory, other
+  category = "kernel"            # the default; or operator: the one that launched the kernel"""
+# Where an error is: a line of TOML, or a rule and its field.
+_LINE: Final = late_regex(r"\(at (?:line ([0-9]+)|end)")
+_PLACE: Final = late_regex(r"(?:field `(\w+)`)?(?: - at `\$\.rule(?:\[([0-9]+)\])?(?:\.(\w+))?`)?$")
+
+
+class KernelRule(Struct, frozen=True, forbid_unknown_fields=True):
+    """Kernels whose name, or whose operator's, has a match of the pattern (RE2) are of this kind."""
+
+    pattern: str
+    kind: Literal["computation", "communication", "memory", "other"]
+    category: Literal["kernel", "operator"] = "kernel"
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    rule: tuple[KernelRule, ...] = ()
 
 
 class QualityRule(NamedTuple):
@@ -243,3 +272,57 @@ def _first(texts: pa.Array, rules: Sequence[Mapping[str, Any]], field: str) -> l
 def rules_of(folder: Path | None = None, own: tuple[KernelRule, ...] = ()) -> Rules:
     """The rules of an `sql/` folder (None: the package's) and of users; one object per process."""
     return Rules(Catalog.load(folder), own)
+
+
+def kernel_rules_of(store: Store) -> tuple[KernelRule, ...]:
+    """The rules of a warehouse, none without the file; raises PolicyError with file, line and remedy."""
+    try:
+        data = store.objects.get(KERNEL_RULES_FILE)
+    except FileNotFoundError:
+        return ()
+    try:
+        rules = convert(tomllib.loads(data.decode("utf-8-sig")), _File).rule
+        _check(rules)
+    except ValueError as error:
+        path, message = store.objects.describe(KERNEL_RULES_FILE), str(error).partition(" - at ")[0]
+        line = _line(data, error)
+        raise PolicyError(f"{path}:{line}: not a file of kernel rules: {message}", _EXAMPLE) from error
+    return rules
+
+
+def _check(rules: Sequence[KernelRule]) -> None:
+    """Raises ValueError for too many rules, and for patterns that are not RE2 or match everything."""
+    for at, rule in enumerate(rules):
+        place = f" - at `$.rule[{at}].pattern`"
+        if at == _MOST_RULES:
+            raise ValueError(f"more than {_MOST_RULES} rules; join patterns with |{place}")
+        try:
+            matches_everything = pc.match_substring_regex(pa.array([""]), rule.pattern)[0].as_py()
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"not an RE2 pattern: {error}{place}") from error
+        if matches_everything:
+            raise ValueError(f"the pattern matches an empty text; make it match some names{place}")
+
+
+def _line(data: bytes, error: ValueError) -> int:
+    """The number of the line with the error."""
+    if isinstance(error, UnicodeDecodeError):
+        return data.count(b"\n", 0, error.start) + 1
+    lines = data.decode().splitlines()
+    if found := _LINE.search(str(error)):
+        return int(found[1] or len(lines))
+    tables = [at for at, line in enumerate(lines) if line.lstrip().startswith("[[")]
+    found = _PLACE.search(str(error))
+    unknown, rule, field = found.groups() if found else (None, None, None)
+    first = tables[int(rule)] if rule and int(rule) < len(tables) else 0
+    named = (
+        at
+        for at, line in enumerate(lines)
+        if at >= first and line.lstrip("[ ").startswith(unknown or field or "\n")
+    )
+    return next(named, first) + 1
+
+
+def digest_of(rules: Sequence[KernelRule]) -> str:
+    """16 hex digits of rules in their order; empty for none."""
+    return sha256(json.encode([astuple(rule) for rule in rules])).hexdigest()[:16] if rules else ""

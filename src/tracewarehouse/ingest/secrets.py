@@ -30,8 +30,8 @@ from tracewarehouse.formats.redact.text import Redactor, check_text, clean_name
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.build import redacted_by
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX
-from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.rebuild import READ, Rebuild, built, stored_files
+from tracewarehouse.ingest.rules import kernel_rules_of
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.runs.rows import copied_rows, list_new_versions

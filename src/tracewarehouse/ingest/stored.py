@@ -20,7 +20,6 @@ from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.formats.base import Format, Outcome, Part, number
 from tracewarehouse.formats.registry import format_named
 from tracewarehouse.ingest.attempts import Attempt, place_of_run, stored_recording
-from tracewarehouse.ingest.kernel_rules import digest_of
 from tracewarehouse.ingest.naming import (
     folder_of,
     folder_run_name,
@@ -29,6 +28,7 @@ from tracewarehouse.ingest.naming import (
     split_path,
 )
 from tracewarehouse.ingest.outcome import FileOutcome, Options, content_of
+from tracewarehouse.ingest.rules import digest_of
 from tracewarehouse.ingest.sources import RECORDINGS, RankCommit, Source, Target, TraceFile
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.layout import CommitName, is_waiting

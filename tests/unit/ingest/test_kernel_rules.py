@@ -12,7 +12,7 @@ from ingesting import files_under, only, take
 from object_store import BUCKET, Proxy
 from sketch import write
 from tracewarehouse.errors import PolicyError
-from tracewarehouse.ingest.kernel_rules import KERNEL_RULES_FILE, KernelRule, kernel_rules_of
+from tracewarehouse.ingest.rules import KERNEL_RULES_FILE, KernelRule, kernel_rules_of
 from tracewarehouse.location import store_url
 from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.storage.store import Store
