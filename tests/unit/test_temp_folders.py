@@ -11,20 +11,25 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from cli_runner import TW, environment
 from ingesting import take, write
-from storage_sources import commit, context
+from storage_sources import commit, context, staged
+from storage_sources import seen as rows_seen
 from tracewarehouse import temp_folders
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.secrets import scan_traces
+from tracewarehouse.storage import clean as clean_module
 from tracewarehouse.storage import commits, objects
 from tracewarehouse.storage.clean import clean
-from tracewarehouse.storage.model import RankSource
+from tracewarehouse.storage.model import Changes, Published, RankSource
 from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
@@ -192,6 +197,102 @@ def test_a_clock_that_is_ahead_deletes_nothing_of_a_call_that_runs(
         assert clean(store).files == 0
         assert (folder / "half.parquet").exists()
         assert store.missing_file([source, other]) is None
+
+
+def test_a_running_call_keeps_what_it_found_left(tmp_path: Path) -> None:
+    store = Store.open_or_create(tmp_path / "wh")
+    left = commit(store, 0)
+    time.sleep(0.02)  # the time of a file is that of the last tick
+    with store.staging():
+        assert store.unpublished("run") == (left,)
+        time.sleep(0.02)
+        clean(Store.open(store.folder), grace_s=0)
+        store.publish("run", Changes(sources=(left,)))
+    assert store.verify() == []
+    assert set(rows_seen(store)) == {0}
+
+
+def test_a_call_uses_nothing_left_while_a_clean_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open_or_create(tmp_path / "wh")
+    left = commit(store, 0)
+    found = []
+
+    def plan_then_look(*given: object) -> clean_module.Plan:
+        planned = plan(*given)  # type: ignore[arg-type]
+        other = Store.open(store.folder)
+        with other.staging() as folder:
+            found.extend([*other.unpublished("run"), *other.commit([staged(folder, 0)])])
+        return planned
+
+    plan = clean_module.plan
+    monkeypatch.setattr(clean_module, "plan", plan_then_look)
+    time.sleep(0.02)
+    assert clean(store, grace_s=0).files == 1 + len(left.files)
+    (new,) = found
+    assert new.name != left.name
+    store.publish("run", Changes(sources=(new,)))
+    assert store.verify() == []
+    assert set(rows_seen(store)) == {0}
+
+
+def ingest_what_was_left(warehouse: Warehouse, folder: Path) -> None:
+    write(folder / "job", range(2), mark="j")
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Store, "publish", mock.Mock(side_effect=KeyboardInterrupt))
+        warehouse.ingest(folder / "job", jobs=1)
+    assert len(warehouse.store.unpublished("job")) == 2
+    time.sleep(0.02)
+    report = warehouse.ingest(folder / "job", jobs=1)
+    assert [file.state for file in report.files] == ["intact"] * 2
+
+
+def compact_it(warehouse: Warehouse, folder: Path) -> None:
+    for rank in range(2):
+        warehouse.ingest(folder / "run" / f"rank{rank}.json", run="parts", jobs=1, replace=True)
+    assert warehouse.compact("parts")[0].version == 3
+
+
+def expire_events(warehouse: Warehouse, folder: Path) -> None:
+    policy = folder / "policy.toml"
+    policy.write_text('[[rule]]\ntables = ["events"]\nolder_than = "0s"\n')
+    assert warehouse.expire(policy)[0].version == 2
+
+
+def redact_it(warehouse: Warehouse, folder: Path) -> None:
+    (warehouse.store.folder / "_tw" / "redact.toml").write_text(
+        '[[pattern]]\nname = "op"\npattern = "aten::k[0-9]"\n'
+    )
+    assert warehouse.remove_secrets().lines
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        ingest_what_was_left,
+        compact_it,
+        expire_events,
+        redact_it,
+        lambda warehouse, _: warehouse.derive("critical_path", "run", entire_trace=True),
+    ],
+    ids=["ingest", "compact", "expire", "redact", "derive"],
+)
+def test_clean_spares_what_a_call_is_to_publish(
+    act: Callable[[Warehouse, Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "run", range(2))
+    warehouse = Warehouse(tmp_path / "wh")
+    warehouse.ingest(tmp_path / "run", jobs=1)
+    publish, cleaned = Store.publish, []
+
+    def clean_first(self: Store, *given: Any) -> Published:
+        time.sleep(0.02)
+        cleaned.append(clean(Store.open(self.folder), grace_s=0))
+        return publish(self, *given)
+
+    monkeypatch.setattr(Store, "publish", clean_first)
+    act(warehouse, tmp_path)
+    assert cleaned
+    assert Store.open(tmp_path / "wh").verify() == []
 
 
 def test_a_lease_of_another_machine_counts_as_long_as_it_is_renewed(

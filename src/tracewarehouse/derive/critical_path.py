@@ -481,7 +481,8 @@ def _publish(
     chosen: EngineOrName,
 ) -> RunVersion | None:
     jobs = resources.rebuild_jobs(rank.main.text_bytes for rank in selected.by_rank if rank.rank in todo)
-    with LocalEngine(jobs) if chosen == "local" else opened(chosen) as engine:
+    # The lease of a worker ends before its commit is published.
+    with store.staging(), LocalEngine(jobs) if chosen == "local" else opened(chosen) as engine:
         remote = is_remote(engine)
         # Neighboring ranks share files; a lost worker on a cluster costs half of its share.
         size = min(PACK_RANKS, -(-len(todo) // (engine.slots * (2 if remote else 1))))
@@ -499,9 +500,9 @@ def _publish(
             for group in groups
         ]
         names = [name for result in results_in_order(engine, tasks) for name in result]  # type: ignore[attr-defined]
-    read = (commits.read(store.objects, selected.run, name) for name in names)
-    committed = tuple(source for commit in read for source in commit.sources)
-    return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
+        read = (commits.read(store.objects, selected.run, name) for name in names)
+        committed = tuple(source for commit in read for source in commit.sources)
+        return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
 
 
 # Table → rank → rows, and the facts of each rank.

@@ -23,7 +23,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from os import PathLike
@@ -64,7 +64,7 @@ from tracewarehouse.storage.commits import now
 from tracewarehouse.storage.model import RunVersion
 from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.store import Store
-from tracewarehouse.temp_folders import PREFIX, delete_unused, leased_folder, locked_folder
+from tracewarehouse.temp_folders import PREFIX, delete_unused, locked_folder
 
 # States of files that are published.
 _STORED = ("intact", "repaired", "same")
@@ -93,7 +93,7 @@ def ingest(
     files, outcomes = _discovered(store, list(paths), options)
     with (
         _engine(store, options, files, engine) as running,
-        _staging(store) as staging,
+        store.staging(is_needed=False) as staging,  # workers report it if the disk refuses to write
         _copies(options, staging) as copies,
     ):
         if options.step_pattern is not None:
@@ -200,16 +200,6 @@ def _copies(options: Options, staging: Path) -> Iterator[Path]:
         return
     delete_unused(options.temp_dir)  # of a killed call
     with locked_folder(options.temp_dir / f"{PREFIX}{secrets.token_hex(8)}") as folder:
-        yield folder
-
-
-@contextmanager
-def _staging(store: Store) -> Iterator[Path]:
-    """A folder for uncommitted files of tasks; workers report it if the disk refuses to write."""
-    folder = store.new_staging_folder()
-    with ExitStack() as held:
-        with suppress(OSError):
-            held.enter_context(leased_folder(folder))
         yield folder
 
 

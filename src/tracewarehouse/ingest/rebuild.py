@@ -386,18 +386,18 @@ def _outdated(catalog: Catalog, version: RunVersion, digest: str) -> _Todo:
 def _upgrade_run(
     store: Store, catalog: Catalog, version: RunVersion, todo: _Todo, own: tuple[KernelRule, ...]
 ) -> None:
-    committed = {(one.rank, one.uid): one for one in store.unpublished(version.run)}
-    done: list[RankSource] = []
-    remaining: list[tuple[RankSource, tuple[Ref, ...]]] = []
-    for source, wanted in todo.values():
-        versions, definitions_, _ = _replacement(catalog, source, wanted, digest_of(own))
-        before = committed.get((source.rank, _uid(source, {**source.facts, **versions}, definitions_)))
-        if before is not None:
-            done.append(before)
-        else:
-            remaining.append((source, wanted))
-    headers = store.headers(source for source, _ in remaining)
     with store.staging() as staging:
+        committed = {(one.rank, one.uid): one for one in store.unpublished(version.run)}
+        done: list[RankSource] = []
+        remaining: list[tuple[RankSource, tuple[Ref, ...]]] = []
+        for source, wanted in todo.values():
+            versions, definitions_, _ = _replacement(catalog, source, wanted, digest_of(own))
+            before = committed.get((source.rank, _uid(source, {**source.facts, **versions}, definitions_)))
+            if before is not None:
+                done.append(before)
+            else:
+                remaining.append((source, wanted))
+        headers = store.headers(source for source, _ in remaining)
         tasks = [
             Rebuild(
                 source,

@@ -324,12 +324,11 @@ class SecretRemoval(Struct, frozen=True, dict=True):
         with self.store.staging() as staging:
             tasks = self._tasks(version, name, staging)
             sources = self.store.commit(built(tasks)) if tasks else ()
-        if name == version.run:
-            self.store.publish(run, Changes(sources=sources, labels=labels, rebuilt=True))
-        else:
-            kept = {key: value for key, value in {**version.labels, **labels}.items() if value is not None}
-            self.store.publish(name, Changes(sources=sources, labels=kept))
-            self.store.remove(version.run)
+            if name == version.run:
+                self.store.publish(run, Changes(sources=sources, labels=labels, rebuilt=True))
+            else:
+                self.store.publish(name, Changes(sources=sources, labels={**version.labels, **labels}))
+                self.store.remove(version.run)
         return name
 
     def _tasks(self, version: RunVersion, name: str, staging: Path) -> list[Rebuild]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from msgspec import Struct, field
@@ -36,8 +35,6 @@ from tracewarehouse.storage.model import Json, RankSource, RunVersion
 from tracewarehouse.storage.parquet_file import Level, fault
 from tracewarehouse.storage.store import Store
 
-# `clean` deletes unpublished commits after a grace period, unless they wait; younger ones can be reused.
-_FRESH = timedelta(hours=1)
 _FACT: Final = "source_object"
 # Runs that may hold the same content by their first event, and the most of them that are read.
 _NEAR_NS: Final = 3_600 * 10**9
@@ -57,7 +54,7 @@ class StoredRanks(Struct):
     definitions: Mapping[str, int]
     options: Options
     _names_by_run: dict[str, tuple[CommitName, ...]] = field(default_factory=dict)
-    _unpublished_in: dict[tuple[str, tuple[CommitName, ...]], list[RankSource]] = field(default_factory=dict)
+    _left: dict[tuple[str, tuple[CommitName, ...]], tuple[RankSource, ...]] = field(default_factory=dict)
     _keys: tuple[str, ...] = ()
     # The newest version of each run, or why it cannot be read.
     _newest_by_run: dict[str, RunVersion | DamagedRunError | None] = field(default_factory=dict)
@@ -241,23 +238,18 @@ class StoredRanks(Struct):
                 self._newest_by_run[run] = error
         return self._newest_by_run[run]
 
-    def _unpublished(self, run: str, rank: int | None = None) -> list[RankSource]:
-        """The unpublished sources that `clean` will not delete yet; of a rank, those in its commits."""
+    def _unpublished(self, run: str, rank: int | None = None) -> tuple[RankSource, ...]:
+        """The unpublished sources that this call may use; of a rank, those in its commits."""
         if not run:
-            return []
+            return ()
         if run not in self._names_by_run:
             self._names_by_run[run] = self.store.unpublished_names(run)
         names = self._names_by_run[run]
         if rank is not None:
             names = tuple(name for name in names if name.first <= rank <= name.last)
-        if (run, names) not in self._unpublished_in:
-            oldest = datetime.now(UTC) - _FRESH
-            self._unpublished_in[run, names] = [
-                source
-                for source in self.store.unpublished(run, names)
-                if is_waiting(source.commit) or datetime.fromisoformat(source.committed_at) > oldest
-            ]
-        return self._unpublished_in[run, names]
+        if (run, names) not in self._left:
+            self._left[run, names] = self.store.unpublished(run, names)
+        return self._left[run, names]
 
     def _is_current(
         self, source: RankSource, format_: Format, version: RunVersion | DamagedRunError | None

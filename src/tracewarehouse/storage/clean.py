@@ -298,19 +298,25 @@ def clean(
     version holds a source and that do not wait, Parquet files that no kept version or commit names, and
     staging folders of killed calls.
 
-    Nothing goes that was written since a running call began: by its lock, and on other machines as long as it
-    renews its lease. Kept versions are readable as RUN@vN; the last tombstone stays for its number, and the
-    last version of each content that an acknowledgement refers to. Before versions are deleted, one is
-    published that says so; the next call completes a killed one. Recorded results of kept versions stay, also
-    those of removed runs that are to be kept. Nothing is deleted of a run with a lost or damaged version or
-    commit, which may have held any of its files, or of which a repair took objects out; `taken_out` deletes
-    these first, whatever their age.
+    Nothing goes that was written since an hour before a running call began, which may use what others left:
+    by its lock, and on other machines as long as it renews its lease. Kept versions are readable as RUN@vN;
+    the last tombstone stays for its number, and the last version of each content that an acknowledgement
+    refers to. Before versions are deleted, one is published that says so; the next call completes a killed
+    one. Recorded results of kept versions stay, also those of removed runs that are to be kept. Nothing is
+    deleted of a run with a lost or damaged version or commit, which may have held any of its files, or of
+    which a repair took objects out; `taken_out` deletes these first, whatever their age.
     """
-    now = store.objects.clock()
+    # Its own lease before it looks for others: of it and a call, one sees the other.
+    with store.staging(layout.CLEANING, is_needed=False):
+        return _clean(store, grace_s, taken_out, keep_versions_s)
+
+
+def _clean(store: Store, grace_s: float, taken_out: bool, keep_versions_s: float) -> CleanReport:
     staging = store.folder / layout.STAGING
-    staging_now = file_time(staging)
-    starts = [lease_start(path, staging_now) for path in staging.iterdir()]
-    grace_s = max([grace_s, *(staging_now - start for start in starts if start is not None)])
+    now, staging_now = store.objects.clock(), file_time(staging)
+    calls = (path for path in staging.iterdir() if not path.name.startswith(layout.CLEANING))
+    starts = [start for path in calls if (start := lease_start(path, staging_now)) is not None]
+    grace_s = max([grace_s, *(staging_now - start + commits.FRESH.total_seconds() for start in starts)])
     before = now - timedelta(seconds=grace_s)
     versions_before = min(before, now - timedelta(seconds=keep_versions_s))
     versions = 0

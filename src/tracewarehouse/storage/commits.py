@@ -48,7 +48,7 @@ from tracewarehouse.storage.model import (
 from tracewarehouse.storage.objects import Objects, names_in
 from tracewarehouse.storage.parquet_file import file_facts
 
-# `clean` may delete an unpublished commit after its grace period; a younger one is safe.
+# A call uses what another call left for so long; `clean` spares what running calls may use.
 FRESH = timedelta(hours=1)
 _FIELDS = frozenset(("format", "must_understand", "run", "committed_at", "waits", "files", "sources"))
 
@@ -258,8 +258,8 @@ def _source(staged: Staged, name: CommitName, at: str, files: Sequence[TableFile
     return RankSource(**fields, attempt=name.attempt, commit=name.text, files=in_order(files))
 
 
-def earlier(objects: Objects, members: Sequence[Staged]) -> Iterator[Commit]:
-    """Recent commits of exactly these sources, tables and rows, so that a retry finds them.
+def earlier(objects: Objects, members: Sequence[Staged], since: datetime) -> Iterator[Commit]:
+    """Commits since then of exactly these sources, tables and rows, so that a retry finds them.
 
     The caller checks whether they were published. Damaged ones, or deleted meanwhile, do not count.
     """
@@ -270,7 +270,7 @@ def earlier(objects: Objects, members: Sequence[Staged]) -> Iterator[Commit]:
     for commit in read_many(objects, run, [one.text for one in parsed if one and not one.waits]):
         if isinstance(commit, WarehouseError):
             continue
-        young = datetime.now(UTC) - datetime.fromisoformat(commit.committed_at) < FRESH
+        young = datetime.fromisoformat(commit.committed_at) > since
         if young and all(map(_same, members, commit.sources)):
             yield commit
 

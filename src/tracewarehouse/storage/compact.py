@@ -138,9 +138,10 @@ def compact(
         return Compacted(
             head.run, head.number, count, todo.files_after, bytes_before, after, len(todo.replaced)
         )
-    replaces, made = _commit(store, todo)
     described: dict[str, Json] = {"at": now(), "target_bytes": target_bytes}
-    done = store.publish(head.run, Changes(sources=made, replaces=replaces, compacted=described))
+    with store.staging():  # `clean` spares what it commits until it is published
+        replaces, made = _commit(store, todo)
+        done = store.publish(head.run, Changes(sources=made, replaces=replaces, compacted=described))
     skipped = {source.rank for source in made if done.outcome[source.name] != "replaced"}
     new = done.version or store.head(run)
     files = len({file.path for source in new.sources for file in source.files})
@@ -221,9 +222,10 @@ def expire(store: Store, run: str, expiring: Expiring, dry_run: bool = False) ->
     headers = store.headers(old.values())
     dropped = {file.path for source in old.values() for file in source.files}
     staged = [staged_again(one, headers[one.name], (), one.files) for one in changed.values()]
-    committed = store.commit(staged)
-    replaces = {new.name: name for new, name in zip(committed, changed, strict=True)}
-    done = store.publish(head.run, Changes(sources=committed, replaces=replaces))
+    with store.staging():
+        committed = store.commit(staged)
+        replaces = {new.name: name for new, name in zip(committed, changed, strict=True)}
+        done = store.publish(head.run, Changes(sources=committed, replaces=replaces))
     skipped = sorted({one.rank for one in committed if done.outcome[one.name] != "replaced"})
     new = done.version or store.head(run)
     for path in dropped - {file.path for source in new.sources for file in source.files}:

@@ -16,6 +16,8 @@ from tracewarehouse.late_regex import late_regex
 
 WAREHOUSE = "_tw/warehouse.json"
 STAGING = "_tw/staging"
+# What the name of the staging folder of a running clean begins with.
+CLEANING = "clean-"
 PROBE = "_tw/probe"
 COMMITS = "_tw/commits"
 VERSIONS = "_tw/versions"

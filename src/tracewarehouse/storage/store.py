@@ -170,16 +170,16 @@ class Store(Versions):
     # Writing
 
     @contextmanager
-    def staging(self) -> Iterator[Path]:
-        """A temporary folder on the disk of the warehouse, for Parquet files that are being written."""
-        with ExitStack() as held:
-            with disk_errors(self.folder):
-                folder = held.enter_context(leased_folder(self.new_staging_folder()))
-            yield folder
+    def staging(self, prefix: str = "", is_needed: bool = True) -> Iterator[Path]:
+        """A temporary folder on the disk of the warehouse, whose lease shows others that this call runs.
 
-    def new_staging_folder(self) -> Path:
-        """The path of a temporary folder that does not exist yet, on the disk of the warehouse."""
-        return self.folder / layout.STAGING / secrets.token_hex(8)
+        Unless it is needed, a full disk is no error: the folder does not exist then.
+        """
+        folder = self.folder / layout.STAGING / f"{prefix}{secrets.token_hex(8)}"
+        with ExitStack() as held:
+            with disk_errors(self.folder) if is_needed else suppress(OSError):
+                held.enter_context(leased_folder(folder))
+            yield folder
 
     @with_disk_errors
     def commit(self, staged: Sequence[Staged]) -> tuple[RankSource, ...]:
@@ -201,7 +201,7 @@ class Store(Versions):
 
     def _committed_before(self, members: Sequence[Staged]) -> tuple[RankSource, ...]:
         run = members[0].run
-        for commit in commits.earlier(self.objects, members):
+        for commit in commits.earlier(self.objects, members, self.usable_since()):
             settled = self.settled(run) | {one.source.name for one in self.pending(run)}
             left = commit.name not in settled and settled.isdisjoint(one.name for one in commit.sources)
             if left and self.missing_file(commit.sources) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -32,6 +33,7 @@ from tracewarehouse.storage.model import (
 from tracewarehouse.storage.objects import Entry as Listed
 from tracewarehouse.storage.objects import LocalFiles, LocalObjects, Objects, names_in
 from tracewarehouse.storage.results import Recorded, RecordedAnalysis
+from tracewarehouse.temp_folders import lease_start
 
 # A writing command writes a new list in a folder when more entries than this are newer.
 _NEWER = 32
@@ -432,12 +434,24 @@ class Versions:
         settled = self.settled(run) if names else ()
         return tuple(name for name in names if name.text not in settled)
 
+    def usable_since(self) -> datetime:
+        """A call that holds a lease may use commits that others left since then: `clean` spares them.
+
+        While a clean runs, which may have begun before the lease, there are none. Ask before reading them.
+        """
+        now, staging = datetime.now(UTC), self.folder / layout.STAGING
+        leases = (lease_start(path, now.timestamp()) for path in staging.glob(f"{layout.CLEANING}*"))
+        return now if any(lease is not None for lease in leases) else now - commits.FRESH
+
     def unpublished(self, run: str, names: Iterable[CommitName] | None = None) -> tuple[RankSource, ...]:
-        """The sources of unpublished commits (None: all) that are intact; what waits is there once."""
+        """The usable sources of unpublished commits (None: all) that are intact; what waits is there once."""
+        since = self.usable_since()
         names = self.unpublished_names(run) if names is None else names
         found: dict[str, RankSource] = {}
         for commit in commits.read_many(self.objects, run, [name.text for name in names]):
-            if not isinstance(commit, WarehouseError):  # `verify` reports it
+            if isinstance(commit, WarehouseError):  # `verify` reports it
+                continue
+            if layout.is_waiting(commit.name) or datetime.fromisoformat(commit.committed_at) > since:
                 found |= {source.name: source for source in commit.sources}
         missing = self.missing_files(found.values())
         return tuple(one for one in found.values() if missing.isdisjoint(file.path for file in one.files))
