@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 from typing import NamedTuple
@@ -198,7 +199,10 @@ def run(args: Sequence[str]) -> int:
         with suppress(TwError):  # the command prints it if it reads contracts
             if reason := Catalog.load().parsed_because:  # parsing slows down every command
                 sys.stderr.write(f"tw: parsing the contracts: {reason}\n")
-    signal.signal(signal.SIGTERM, _terminate)
+    received: list[KeyboardInterrupt] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        if number == signal.SIGTERM or signal.getsignal(number) is signal.default_int_handler:
+            signal.signal(number, partial(_interrupt, received))
     # As many open files as the system permits: a query may open a file per table and rank.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
@@ -216,14 +220,15 @@ def run(args: Sequence[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as no_command:
         no_command.show()
         return no_command.exit_code
-    except BaseException as error:
-        return _fail(error, session)
+    except BaseException as error:  # for a signal, a library may raise an error of its own
+        return _fail(received[0] if received else error, session)
 
 
-def _terminate(_number: int, _frame: object) -> None:
-    """Ends the command as Ctrl-C does, so that temporary folders are deleted."""
+def _interrupt(received: list[KeyboardInterrupt], number: int, _frame: object) -> None:
+    """Ends the command so that temporary folders are deleted."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise Terminated
+    received.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
+    raise received[0]
 
 
 def _invoke(args: list[str], session: Session) -> int:
@@ -328,7 +333,7 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException) -> Failure:
     """Message, hint and exit code of an error."""
-    if isinstance(error, TwError):
+    if isinstance(error, TwError | StoreUnavailable):
         hint = error.hint and cli_text(error.hint)
         return Failure(type(error).__name__, cli_text(error.message), hint, error.exit_code)
     if isinstance(error, click.UsageError):
@@ -338,16 +343,13 @@ def failure_of(error: BaseException) -> Failure:
     if is_interrupt(error) or isinstance(error, click.Abort):
         code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
         return Failure("Interrupted", "interrupted", "runs that were already published are intact", code)
-    if isinstance(error, StoreUnavailable):
-        return Failure(type(error).__name__, error.message, error.hint, error.exit_code)
     if isinstance(error, OSError):
         hint = _SYSTEM_HINTS.get(error.errno or 0, "rerun with --debug to see where it failed")
         return Failure("SystemError", _system_message(error), hint, 1)
     if type(error).__module__ in ("duckdb", "_duckdb"):
         # Matched by name: importing the engine for its error classes would slow down every start.
-        return Failure(
-            "EngineError", str(error).partition("\n")[0], "rerun with --debug for the full message", 1
-        )
+        message = str(error).partition("\n")[0]
+        return Failure("EngineError", message, "rerun with --debug for the full message", 1)
     if isinstance(error, MemoryError):
         return Failure(
             "MemoryError", "out of memory", "use fewer processes (--jobs N), or select fewer runs or ranks", 1

@@ -319,7 +319,6 @@ def _clean(store: Store, grace_s: float, taken_out: bool, keep_versions_s: float
     grace_s = max([grace_s, *(staging_now - start + commits.FRESH.total_seconds() for start in starts)])
     before = now - timedelta(seconds=grace_s)
     versions_before = min(before, now - timedelta(seconds=keep_versions_s))
-    versions = 0
     deleted = _delete_taken_out(store) if taken_out else []
     listed = store
     if isinstance(store.objects, RemoteObjects):  # a folder is looked at as it is
@@ -332,8 +331,8 @@ def _clean(store: Store, grace_s: float, taken_out: bool, keep_versions_s: float
         if one.newest is not None and not _says_gap(store, one):
             refused.add(run)  # another call published meanwhile
             continue
-        versions += len(one.versions)
         groups += [[layout.version(run, number) for number in one.versions], one.others]
+    versions = sum(len(one.versions) for run, one in planned.runs.items() if run not in refused)
     for others in (planned.data, planned.results):
         groups.append([key for key in others if layout.run_of(key) not in refused])
     for keys in groups:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
+import time
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from cli_runner import tw
 from ingesting import only, take, write
+from tracewarehouse.cli import app
 from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport
 from tracewarehouse.present.answers import ingest_error, ingest_summary
@@ -210,3 +215,28 @@ def test_ages_accept_all_units(tmp_path: Path, age: str) -> None:
     write(tmp_path / "job")
     take(tmp_path / "w", tmp_path / "job")
     assert tw("remove", "--older-than", age, "--dry-run", "-w", tmp_path / "w").code == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_command_whatever_a_library_makes_of_it(
+    number: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DuckDB raises an error of its own for what a handler raises in a function that it called."""
+
+    def invoke(*_: object) -> int:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(20)
+        except KeyboardInterrupt:
+            raise duckdb.InvalidInputException("counting the rows failed: Terminated") from None
+        return 0
+
+    monkeypatch.setattr(app, "_invoke", invoke)
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        assert app.run(["list"]) == code
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert capsys.readouterr().err.splitlines()[0] == "tw: interrupted"
