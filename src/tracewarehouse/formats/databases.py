@@ -129,7 +129,7 @@ class Database:
         """The rows of a small SELECT; text as bytes."""
         try:
             return self._con.execute(sql, values).fetchall()
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             raise self._damaged(error) from error
 
     def count(self, table: str) -> int:
@@ -166,7 +166,7 @@ class Database:
             cursor = self._con.execute(sql, values)
             while rows := self._fetch(cursor):
                 yield self._batch(table, columns, present, rows)
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             raise self._damaged(error) from error
 
     def _fetch(self, cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
@@ -265,7 +265,7 @@ def _read_with_adbc(
         sql = sql.replace("?", str(int(value)), 1)
     try:
         found = _fetch(adbc, path, sql)
-    except (adbc.driver.Error, pa.ArrowException, OSError):
+    except (adbc.driver.Error, pa.ArrowException, OSError, UnicodeDecodeError):
         return None
     arrays = []
     for place, type_ in enumerate(columns.values()):
@@ -328,7 +328,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         con.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         con.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 50)
         con.set_authorizer(_authorize)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise TraceFormatError(path, f"the database cannot be read: {error}", hint=_HINT) from error
     return con
 

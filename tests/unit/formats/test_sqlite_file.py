@@ -126,6 +126,14 @@ def test_invalid_text_is_escaped(report: Path) -> None:
     assert kernels(report)[0][0] == "\\xffg"
 
 
+def test_a_schema_whose_fault_is_not_text_is_refused(report: Path) -> None:
+    """The message of SQLite quotes it."""
+    report.write_bytes(report.read_bytes().replace(b"CREATE TABLE", b"CREATE TABL\x89"))
+    (file,) = tw.open(report.parent / "warehouse").ingest(report).files
+    assert file.state == "refused"
+    assert "internal error" not in (file.hint or ""), file.reason
+
+
 @pytest.mark.parametrize("suffix", ["-wal", "-journal"])
 def test_a_file_that_is_still_written_is_refused(report: Path, suffix: str) -> None:
     report.with_name(report.name + suffix).write_bytes(b"x")
