@@ -26,6 +26,7 @@ INVISIBLE = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\
 _CONTROL = late_regex(f"[\x00-\x1f{INVISIBLE}]")
 # What spreadsheets take for the beginning of a formula, also in its full-width form.
 _FORMULA = late_regex("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_NUMBERS = frozenset((int, float))  # not bool
 _NEEDS_QUOTES = late_regex('^$|^[ \t]|[ \t]$|[",\r\n]')
 
 
@@ -41,6 +42,8 @@ def csv_text(value: object) -> str:
     """One CSV field, quoted if necessary."""
     if value is None:
         return ""
+    if type(value) in _NUMBERS:
+        return str(value)
     text = _text(value)
     return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
 
@@ -98,6 +101,8 @@ def _string(text: str) -> str:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime | date | time):

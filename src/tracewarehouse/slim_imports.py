@@ -142,7 +142,8 @@ def _no_masked_arrays(module: ModuleType) -> Iterator[None]:
         yield
     substitute = vars(module)["ma"] = ModuleType("numpy.ma")
     vars(substitute)["MaskedArray"] = type("MaskedArray", (), {})
-    vars(substitute)["is_masked"] = lambda values: False
+    for name in ("is_masked", "isMaskedArray"):
+        vars(substitute)[name] = lambda values: False
     vars(substitute)["__getattr__"] = lambda name: getattr(import_module("numpy.ma"), name)
 
 

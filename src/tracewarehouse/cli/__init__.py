@@ -44,12 +44,14 @@ def _command(args: Sequence[str]) -> str:
 
 
 def _run(command: str, args: Sequence[str]) -> NoReturn:
-    from tracewarehouse import memory_limits, slim_imports
+    from tracewarehouse import slim_imports
 
-    if command == "ingest":
-        memory_limits.reuse_memory()
     if not any(each.endswith("spark") for each in args):  # pyspark imports pandas
         slim_imports.install(numpy=command not in _NUMPY_FREE_COMMANDS)
+    if command == "ingest":
+        from tracewarehouse import memory_limits
+
+        memory_limits.reuse_memory()
     from tracewarehouse.cli.app import run
 
     _exit(run(args))

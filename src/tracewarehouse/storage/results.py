@@ -61,12 +61,14 @@ def _decode(path: str, data: bytes) -> dict[str, str]:
 
 
 RECORDED = "tracewarehouse.recorded"  # the metadata key of the identity of a result
-_FOLDER = late_regex(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
-_DEFINITION = late_regex(r"[0-9a-f]{16}")
 # A roll-up of a recorded result, which a history reads first.
 ROLLUP = ".rollup.parquet"
 _PACK = late_regex(r"[0-9a-f]{16}-[0-9]+(\.rollup)?\.parquet")
-_NAME = late_regex(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
+# The fields of `Recorded`, and a checksum.
+_KEY = late_regex(
+    layout.RESULTS + r"/([a-z][a-z0-9_]*)@([1-9][0-9]*)/([^/]+)/([0-9a-f]{16})"
+    r"/([0-9a-f]{8})-([0-9a-f]{16})-[0-9a-f]{16}\.parquet"
+)
 
 
 class Recorded(Struct, frozen=True, gc=False):
@@ -157,15 +159,13 @@ class RecordedAnalysis(Struct, frozen=True):
 
     def _keys(self, version: RunVersion, by_steps: Iterable[bool]) -> tuple[Recorded, ...]:
         # The request: parameters, and tables that were derived after the trace was ingested.
-        has_derived = not self.derived_tables.isdisjoint(version.summary.tables)
-        derived = sorted(
-            (source.rank, file.table, file.sha256)
-            for source in (version.sources if has_derived else ())
-            for file in source.files
-            if file.table in self.derived_tables
-        )
+        derived: tuple[tuple[int, str, str], ...] = ()
+        if not self.derived_tables.isdisjoint(version.summary.tables):
+            files = ((source.rank, file) for source in version.sources for file in source.files)
+            found = [(rank, one.table, one.sha256) for rank, one in files if one.table in self.derived_tables]
+            derived = tuple(sorted(found))
         run, definition = run_key(version.run), self.definition(version)
-        requests = [request_hash(tuple(self.params(each).items()), tuple(derived)) for each in by_steps]
+        requests = [request_hash(tuple(self.params(each).items()), derived) for each in by_steps]
         ref, source = self.contract.ref, version.source
         return tuple(Recorded(*ref, run, definition, request, source) for request in requests)
 
@@ -309,12 +309,11 @@ def _decode_list(key: str, data: bytes) -> list[str]:
 
 def parse(key: str) -> Recorded | None:
     """The identity of the result at a key; None for any other key."""
-    parts = key.split("/")
-    folder = _FOLDER.fullmatch(parts[1]) if len(parts) == 5 and parts[0] == layout.RESULTS else None
-    name = _NAME.fullmatch(parts[4]) if folder else None
-    if not folder or not name or not layout.is_run_key(parts[2]) or not _DEFINITION.fullmatch(parts[3]):
+    found = _KEY.fullmatch(key)
+    if found is None or not layout.is_run_key(found[3]):
         return None
-    return Recorded(folder[1], int(folder[2]), parts[2], parts[3], name[1], name[2])
+    analysis, version, *others = found.groups()
+    return Recorded(analysis, int(version), *others)
 
 
 def every(

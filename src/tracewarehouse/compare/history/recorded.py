@@ -184,7 +184,7 @@ def recorded_values(store: Store, metric: Metric, read: Mapping[str, str], packs
             run: Ranks(tuple(metadata[run]["ranks"]), metadata[run]["reason"], unit, lengths[run])
             for run in metadata
         }
-        if steps is not None:
+        if steps is not None and not metric.column.aggregate:
             _create_table(con, STEPS, {"run_id": "VARCHAR", "rank": "INTEGER", "step": "BIGINT"}, steps)
         return evaluate_in(con, metric, ranks, steps)
 

@@ -184,11 +184,12 @@ def threads_for(metric: Metric) -> int | None:
 def evaluate_in(
     con: Connection, metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
 ) -> Measured:
-    """Like `evaluate`, over the relations `ROWS` and, with `complete`, `STEPS` of a connection."""
+    """Like `evaluate`, over the relations `ROWS` and, with `complete` and no aggregate, `STEPS`."""
     by_step = complete is not None
     scopes = _scopes(metric, ranks, complete)
-    # The rows that match the filters, of complete steps if values are per step.
-    join = f" SEMI JOIN {STEPS} USING (run_id, rank, step)" if by_step else ""
+    # The rows that match the filters; aggregates of incomplete steps are beyond the scopes.
+    is_joined = by_step and not metric.column.aggregate
+    join = f" SEMI JOIN {STEPS} USING (run_id, rank, step)" if is_joined else ""
     rows = f"SELECT result.* FROM {ROWS} AS result{join} WHERE {condition(metric)}"
     if metric.column.aggregate:
         aggregates = _aggregates(con, metric, rows, by_step)

@@ -340,17 +340,17 @@ def _candidates(scaled: Floats) -> list[int]:
     best[0] = -penalty
     before = np.zeros(count + 1, dtype=np.int64)
     inside = np.zeros(count)  # for each start: the sum of the kernel over all pairs of its segment
-    longest = np.arange(_WINDOW, 0, -1)
+    longest = np.arange(_WINDOW, 0, -1.0)
     for end in range(1, count + 1):
         first = max(0, end - _WINDOW)
         row = np.exp(-_WIDTH * (scaled[first:end] - scaled[end - 1]) ** 2)
         inside[first:end] += 2 * row[::-1].cumsum()[::-1] - 1
         lengths = longest[first - end :]
-        costs = lengths - inside[first:end] / lengths + best[first:end] + penalty
+        costs = lengths - inside[first:end] / lengths + best[first:end]
         starts = end - first - _MIN_SEGMENT + 1
         if starts > 0:
             before[end] = first + costs[:starts].argmin()
-            best[end] = costs[before[end] - first]
+            best[end] = costs[before[end] - first] + penalty
     bounds = []
     bound = int(before[count])
     while bound > 0:
