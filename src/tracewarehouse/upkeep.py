@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from os import PathLike
@@ -41,6 +41,7 @@ from tracewarehouse.location import location
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.query import shell_file
 from tracewarehouse.query.selection import Selection
+from tracewarehouse.result import Result
 from tracewarehouse.runs.removal import expiring, read_policy
 from tracewarehouse.runs.rows import catalog_row, copied_rows, expected_ranks
 from tracewarehouse.runs.selection import SelectedRun, explain_unknown
@@ -48,7 +49,7 @@ from tracewarehouse.storage import delta, layout, results, store
 from tracewarehouse.storage.compact import compact, expire
 from tracewarehouse.storage.delta import CopiedTables
 from tracewarehouse.storage.layout import run_key
-from tracewarehouse.storage.model import Changes, Compacted, Expired, Problem, RunVersion
+from tracewarehouse.storage.model import Brief, Changes, Compacted, Expired, Problem, RunVersion
 from tracewarehouse.storage.objects import Objects, disk_errors
 from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
 from tracewarehouse.storage.store import Store, objects_at
@@ -334,15 +335,25 @@ def export_delta(
 def register_recorded(
     selection: Selection, contracts: Sequence[Contract], runs: Sequence[str] | None
 ) -> None:
-    """Registers recorded results of runs (None: all) in Delta logs, if there are any, and rolls all up."""
+    """Registers recorded results of runs (None: all) in Delta logs, if there are any, and rolls them up."""
     store, catalog = selection.store, selection.catalog
     if store.objects.stat(layout.DELTA) is None:
         return
     delta.register_results(store, catalog, runs, contracts)
-    every = Selection(store, catalog)
     for each in catalog.analyses():
         if each.scope == "fleet":
-            delta.register_rows(store, each, partial(every.analyze, each.name))
+            delta.register_rows(
+                store, catalog, each, partial(_over_runs, Selection(store, catalog), each.name)
+            )
+
+
+def _over_runs(every: Selection, name: str, briefs: Sequence[Brief]) -> Result:
+    """The rows of an analysis over these runs, those that can be read."""
+    versions = []
+    for brief in briefs:
+        with suppress(TwError):
+            versions.append(every.store.get(brief.run, brief.number))
+    return every.over([SelectedRun(version, version.ranks) for version in versions]).analyze(name)
 
 
 def _copies(

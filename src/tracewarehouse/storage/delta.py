@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
@@ -31,9 +32,9 @@ from tracewarehouse.late_regex import late_regex
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.compact import compact, plan
 from tracewarehouse.storage.layout import run_key
-from tracewarehouse.storage.model import RunVersion
+from tracewarehouse.storage.model import Brief, RunVersion
 from tracewarehouse.storage.objects import Objects
-from tracewarehouse.storage.results import RecordedAnalysis
+from tracewarehouse.storage.results import RecordedAnalysis, is_intact, parse
 from tracewarehouse.storage.store import Store, attempts
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ Action: TypeAlias = dict[str, Any]
 Copies: TypeAlias = Callable[[Store, RunVersion], Mapping[str, "pa.Table"]]
 
 RUNS = "runs"
-# The folder of rows over runs.
-_ALL = "all"
+# The folders of rows over runs: of several days, and of those whose start is unknown.
+_ALL, _UNKNOWN = "all", "unknown"
 _COMMIT = late_regex(r"([0-9]{20})\.json")
 # A reader reads the last checkpoint and the commits after it; a commit of many actions gets one at once.
 _CHECKPOINT_EVERY, _MANY_ACTIONS = 20, 500
@@ -166,9 +167,9 @@ class DeltaLog(Struct, frozen=True):
         raise AssertionError("unreachable")
 
     def add_rows(
-        self, rows: pa.Table, run: str | None, ranks: tuple[int, int] | None = None
+        self, rows: pa.Table, run: str | None, ranks: tuple[int, int] | None = None, folder: str = ""
     ) -> dict[str, Action]:
-        """Writes rows, of a run if it is named, to a file named by its content; path → add, if any."""
+        """Writes rows to a file named by its content, in the folder of their run; path → add, if any."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -177,7 +178,7 @@ class DeltaLog(Struct, frozen=True):
         sink = pa.BufferOutputStream()
         pq.write_table(rows.cast(self.schema), sink, compression="zstd", store_schema=False)
         data: bytes = sink.getvalue().to_pybytes()
-        path = f"{run_key(run or _ALL)}/v-{hashlib.sha256(data).hexdigest()[:16]}.parquet"
+        path = f"{run_key(run or folder)}/v-{hashlib.sha256(data).hexdigest()[:16]}.parquet"
         self.objects.put({f"{self.folder}/{path}": data})
         return {path: added(path, len(data), len(rows), run, ranks)}
 
@@ -571,10 +572,73 @@ def register_results(
             pass
 
 
-def register_rows(store: Store, contract: Contract, run: Callable[[], Any]) -> None:
-    """Takes the log of an analysis over runs to its result, `run` again if another call commits meanwhile."""
+def register_rows(
+    store: Store, catalog: Catalog, contract: Contract, run: Callable[[list[Brief]], Any]
+) -> None:
+    """Takes the log of an analysis over runs to its rows; those of a day are a file if no row is of several.
+
+    A file is written again if its runs changed, or their registered results: `run` computes the rows.
+    """
     log = log_of(store.objects, f"{layout.DATA}/{contract.name}", contract)
-    log.commit(lambda state: _difference(state, log.add_rows(run().table, None), None), None)
+
+    def changes(state: Snapshot) -> list[Action]:
+        definition = catalog.effective_hash(contract)
+        groups = {day: _Group(definition) for day in state.files} | _groups(store, catalog, contract)
+        known = {day: state.version(app_of(store, day)) for day in groups}
+        stale = {day: each for day, each in groups.items() if each.number != known[day]}
+        if not stale:
+            return []
+        result = run([brief for each in stale.values() for brief in each.runs])
+        wanted, done = dict[str, Action](), []
+        for day, each in stale.items():
+            wanted |= log.add_rows(_of_day(result.table, day), None, folder=day)
+            # If a run or result is damaged now, the day is computed again the next time.
+            is_whole = all(brief.selector in result.provenance.runs for brief in each.runs)
+            is_whole &= all(is_intact(store.path(key), one) for key in each.results if (one := parse(key)))
+            done.append(_transaction(app_of(store, day), each.number if is_whole else 0))
+        return [*_difference(state, wanted, stale), *done]
+
+    log.commit(changes, None)
+
+
+class _Group(Struct, frozen=True):
+    """Runs of a day, or all, and the keys of their registered results."""
+
+    definition: str
+    runs: list[Brief] = []
+    results: list[str] = []
+
+    @property
+    def number(self) -> int:
+        """A positive number that changes with the rows of the analysis."""
+        content = json.dumps([self.definition, [brief.selector for brief in self.runs], self.results])
+        return int(hashlib.sha256(content.encode()).hexdigest()[:15], 16)
+
+
+def _groups(store: Store, catalog: Catalog, contract: Contract) -> dict[str, _Group]:
+    """The runs that an analysis over runs reads: with registered results, if it reads results."""
+    is_daily = any(param.name == "period" for param in contract.params)  # by default a day
+    recorded = (RecordedAnalysis.of(each, catalog) for each in catalog.closure(contract) if each.is_recorded)
+    folders = [layout.results(*each.contract.ref) for each in recorded]
+    registered = {folder: DeltaLog(store.objects, folder).read().files for folder in folders}
+    found: dict[str, _Group] = {}
+    for brief in store.briefs():
+        run = run_key(brief.run)
+        keys = [f"{folder}/{path}" for folder in folders for path in sorted(registered[folder].get(run, ()))]
+        if keys or not folders:
+            day = _UNKNOWN if is_daily else _ALL
+            if is_daily and brief.start_ns is not None:
+                day = datetime.fromtimestamp(brief.start_ns // 10**9, UTC).date().isoformat()
+            group = found.setdefault(day, _Group(catalog.effective_hash(contract)))
+            group.runs.append(brief)
+            group.results.extend(keys)
+    return found
+
+
+def _of_day(rows: pa.Table, day: str) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return rows if day == _ALL else rows.filter(pc.equal(rows.column("day").fill_null(_UNKNOWN), day))
 
 
 def _difference(state: Snapshot, wanted: Mapping[str, Action], keys: Collection[str] | None) -> list[Action]:

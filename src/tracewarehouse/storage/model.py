@@ -229,6 +229,11 @@ class Brief(Struct, frozen=True, gc=False):
     tombstone: bool = False
 
     @property
+    def selector(self) -> str:
+        """`RUN@vN`."""
+        return f"{self.run}@v{self.number}"
+
+    @property
     def order(self) -> tuple[int, str]:
         """The sort key of runs: start time from the trace, else time of ingest; ties by name."""
         if self.start_ns is not None and self.start_ns >= _WALL_CLOCK_NS:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import sketch
@@ -22,6 +23,8 @@ from tracewarehouse.compare.history.record import pack
 from tracewarehouse.contracts.contract import FINDINGS
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.runs.rows import catalog_row
+from tracewarehouse.storage import layout
+from tracewarehouse.storage.delta import DeltaLog
 
 DAY_NS = 86_400 * 10**9
 KERNELS = "kernel_summary"
@@ -65,6 +68,19 @@ def recomputed(wh: Warehouse, kernels: Times) -> list[tuple[Any, ...]]:
 def answered(wh: Warehouse) -> list[tuple[Any, ...]]:
     rows = wh.analyze("kernel_fleet", label_key="team").rows()
     return sorted((tuple(value for name, value in row.items() if name != "gpu") for row in rows), key=repr)
+
+
+def copied(wh: Warehouse, name: str = "kernel_fleet") -> dict[str, list[dict[str, Any]]]:
+    """The rows of the Delta table of an analysis over runs, by file."""
+    folder = f"{layout.DATA}/{name}"
+    held = DeltaLog(wh.store.objects, folder).read().files.values()
+    return {path: pq.read_table(wh.root / folder / path).to_pylist() for files in held for path in files}
+
+
+def assert_copied(wh: Warehouse) -> None:
+    for name in ("kernel_fleet", "finding_fleet"):
+        rows = [row for rows in copied(wh, name).values() for row in rows]
+        assert sorted(rows, key=repr) == sorted(wh.analyze(name).rows(), key=repr)
 
 
 KILLED = """
@@ -132,6 +148,7 @@ class Changes:
     def record(self) -> None:
         self.wh.record(analyses=[KERNELS])
         self.recorded = dict(self.stored)
+        assert_copied(self.wh)
 
     def kill(self) -> None:
         """A killed call stored the first result, or nothing."""
@@ -149,6 +166,7 @@ def check(folder: Path, seed: int, steps: Iterable[str]) -> None:
     changes = Changes(folder, seed)
     for run in ("one", "two", "three"):
         changes.ingest(run)
+    changes.wh.export_delta()
     changes.record()
     for step in steps:
         getattr(changes, step)()
@@ -158,6 +176,31 @@ def check(folder: Path, seed: int, steps: Iterable[str]) -> None:
 
 def test_rows_are_those_of_a_full_recomputation(tmp_path: Path) -> None:
     check(tmp_path, 1, ("replace", "relabel", "remove"))
+
+
+def test_a_record_writes_the_copy_of_its_day(tmp_path: Path) -> None:
+    wh = tracewarehouse.open(tmp_path / "warehouse")
+    for day, run in enumerate("abcd"):
+        wh.ingest(draw(tmp_path / run, run, [("gemm", 10 + day)], 20_000 + day // 2), run=run)
+    wh.export_delta()
+    analyses = [KERNELS, FINDINGS]
+    wh.record(["a", "c"], analyses=analyses)
+    before = copied(wh)
+    wh.record("d", analyses=analyses)
+    after = copied(wh)
+    assert [len(before), len(after), len(before.keys() & after.keys())] == [2, 2, 1]
+    wh.record("d", analyses=analyses)
+    assert copied(wh) == after
+    (damaged,) = (wh.root / "results" / f"{KERNELS}@1" / "a").rglob("*[0-9a-f].parquet")
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[:-9])
+    record = [*TW, "record", "--analysis", KERNELS, "-w", str(wh.root)]  # where no file is known as intact
+    subprocess.run([*record, "b"], env=environment(), check=True)
+    assert sorted(row["runs"] for rows in copied(wh).values() for row in rows) == [1, 2]
+    assert {row["worst_run"] for rows in copied(wh).values() for row in rows} == {"b", "d"}
+    damaged.write_bytes(data)
+    subprocess.run([*record, "d"], env=environment(), check=True)
+    assert_copied(wh)
 
 
 @pytest.mark.deep
