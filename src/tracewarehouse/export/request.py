@@ -277,8 +277,8 @@ def time_ranges(
         rank, occurrence = worst_occurrence(request.around, findings, selected.run)
         ranges = _on_each_clock(occurrence, clocks, clocks[rank])
     else:
-        first = _first_event(store, catalog, run, clocks) if request.is_since_start else None
-        ranges = _on_each_clock(_requested_range(request, ranks, clocks, first), clocks, Clock())
+        first_of_run = _first_event(store, catalog, run, clocks) if request.is_since_start else None
+        ranges = _on_each_clock(_requested_range(request, ranks, clocks, first_of_run), clocks, Clock())
     margin_ns = request.margin_ns
     widened = {rank: (start - margin_ns, end + margin_ns) for rank, (start, end) in ranges.items()}
     _check_not_empty(widened, ranks, selected.run)

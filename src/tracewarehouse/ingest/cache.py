@@ -82,11 +82,11 @@ def _key(paths: Sequence[str | PathLike[str]], settings: Sequence[object]) -> st
     files, _ = discover(paths)
     jobs = [os.path.abspath(split_path(file.path.absolute()).job) for file in files]  # noqa: PTH100
     above = Path(os.path.commonpath(jobs)).parent if jobs else Path()
-    known = [*map(str, settings), _content(Path(os.environ.get(POLICY_VARIABLE, "")))]
+    hashed = [*map(str, settings), _content(Path(os.environ.get(POLICY_VARIABLE, "")))]
     for path, named in ((file.path, file.named) for file in files):
         for part in files_of(path):
-            known += [os.path.relpath(part, above), str(named), _content(part)]
-    return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
+            hashed += [os.path.relpath(part, above), str(named), _content(part)]
+    return hashlib.blake2b(json.dumps(hashed).encode(), digest_size=8).hexdigest()
 
 
 def _content(path: Path) -> str:

@@ -101,12 +101,12 @@ def _decode(objects: Objects, data: bytes) -> Identity:
     path = objects.describe(layout.WAREHOUSE)
     try:
         # The format first: other formats may lack all other fields.
-        number = int(json.loads(data)["format"])
-        if number != FORMAT:
+        format_number = int(json.loads(data)["format"])
+        if format_number != FORMAT:
             raise SchemaVersionError(
-                f"{objects.url}: warehouse of format {number}; this release reads format {FORMAT}",
+                f"{objects.url}: warehouse of format {format_number}; this release reads format {FORMAT}",
                 hints.fill("{} converts that of an earlier release", hints.call("upgrade"))
-                if number < FORMAT
+                if format_number < FORMAT
                 else "install a newer tracewarehouse",
             )
         fields = unsealed(data)

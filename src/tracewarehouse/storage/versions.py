@@ -497,8 +497,8 @@ class Versions:
         if not names:
             return ()
         waits = commits.unsettled(names, self.head(run))
-        found = commits.waiting(self.objects, run, [name.text for name in waits])
-        return tuple(one for one in found if isinstance(one, PendingSource))
+        sources = commits.waiting(self.objects, run, [name.text for name in waits])
+        return tuple(one for one in sources if isinstance(one, PendingSource))
 
     def pending_runs(self) -> dict[str, tuple[PendingSource, ...]]:
         """Run → its waiting sources, for every readable run that has any, published or not."""

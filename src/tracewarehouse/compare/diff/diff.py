@@ -566,11 +566,11 @@ def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
             hints.fill("{} requires exactly one run per side", hints.option("by_rank")),
             hints.fill("omit {}", hints.option("by_rank")),
         )
-    base, head = ({rank for _, rank in each.ranks} for each in results)
-    if not base & head:
+    base_ranks, head_ranks = ({rank for _, rank in each.ranks} for each in results)
+    if not base_ranks & head_ranks:
         hint = hints.fill("omit {}", hints.option("by_rank"))
         raise ParamError("base and head share no rank with data", hint)
-    return base & head
+    return base_ranks & head_ranks
 
 
 @contextmanager

@@ -308,15 +308,15 @@ def _by_change(
     change = relative if gate.relative else head - base
     test = known or _test_between_runs(*sides, options.alpha, earlier)
     runs = len(sides[0].values) + len(sides[1].values)
-    exact = gate.metric.column.unit in _EXACT
-    if test is None and runs < MIN_SAMPLES and base and not exact:
+    is_exact = gate.metric.column.unit in _EXACT
+    if test is None and runs < MIN_SAMPLES and base and not is_exact:
         if gate.metric.column.unit == "ns":
             return _by_steps(gate, sides, values, options)
         hint = hints.fill("use more runs, or {}", hints.option("noise", "history"))
         reason = hints.fill("{}; {}", NOT_TESTED, hint)
         return GateResult(gate, "inconclusive", base, head, change, reason=reason)
     if test is None or not gate.relative or not base:
-        return _by_value(gate, base, head, change, None if exact else _why_untested(gate))
+        return _by_value(gate, base, head, change, None if is_exact else _why_untested(gate))
     freedom = len(earlier.values) - 1 if earlier else runs - 2
     return _by_interval(gate, base, head, test.around(change), options.alpha, freedom)
 

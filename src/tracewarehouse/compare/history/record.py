@@ -268,9 +268,9 @@ class _Recorder:
                 write_result(path, key, one.table, one.parquet_schema().metadata, metadata)
                 files[key] = path
                 if can_roll_up(contract):
-                    rolled, small = folder / f"{at}-rollup.parquet", roll_up(contract, one.table, complete)
-                    write_result(rolled, key, small, {}, metadata, few_rows=True)
-                    rollups |= {key: rolled} if _is_smaller(rolled, path) else {}
+                    file, rollup = folder / f"{at}-rollup.parquet", roll_up(contract, one.table, complete)
+                    write_result(file, key, rollup, {}, metadata, few_rows=True)
+                    rollups |= {key: file} if _is_smaller(file, path) else {}
             size = sum(path.stat().st_size for path in files.values())
             self.store.keep_rollups(rollups)
             self.store.keep_results(files)

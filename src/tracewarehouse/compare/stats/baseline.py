@@ -354,7 +354,7 @@ def _far(side: Sequence[float], other: Sequence[float]) -> float | None:
         return None
     center = fmean(side)
     *rest, value = sorted(side, key=lambda each: abs(each - center))
-    aside, freedom = value - fmean(rest), len(rest) + len(other) - 2
-    error = pooled_deviation(rest, other) * math.sqrt(1 + 1 / len(rest))
+    distance, freedom = value - fmean(rest), len(rest) + len(other) - 2
+    standard_error = pooled_deviation(rest, other) * math.sqrt(1 + 1 / len(rest))
     limit = 5.2 + freedom / 15 + 300 / freedom**4
-    return aside if abs(aside) > limit * (_FAST if aside < 0 else 1) * error > 0 else None
+    return distance if abs(distance) > limit * (_FAST if distance < 0 else 1) * standard_error > 0 else None

@@ -254,17 +254,17 @@ def _order_counts(base: int, head: int) -> list[int]:
 def student_t(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
     """The difference of means with Student's t; both share one variance, so one may be a single value."""
     estimate = _mean(head) - _mean(base)
-    error = pooled_deviation(base, head) * math.sqrt(1 / len(base) + 1 / len(head))
-    p, reach = p_and_reach(estimate, error, len(base) + len(head) - 2, alpha)
+    standard_error = pooled_deviation(base, head) * math.sqrt(1 / len(base) + 1 / len(head))
+    p, reach = p_and_reach(estimate, standard_error, len(base) + len(head) - 2, alpha)
     return ShiftTest(estimate, estimate - reach, estimate + reach, p, "Student's t")
 
 
-def p_and_reach(estimate: float, error: float, freedom: float, alpha: float) -> tuple[float, float]:
-    """p of Student's t, and half the interval; without an error p is 0 or 1."""
+def p_and_reach(estimate: float, standard_error: float, freedom: float, alpha: float) -> tuple[float, float]:
+    """p of Student's t, and half the interval; without a standard error p is 0 or 1."""
     from scipy.special import stdtr, stdtrit
 
-    p = 2 * float(stdtr(freedom, -abs(estimate) / error)) if error else float(estimate == 0)
-    return p, float(stdtrit(freedom, 1 - alpha / 2)) * error
+    p = 2 * float(stdtr(freedom, -abs(estimate) / standard_error)) if standard_error else float(estimate == 0)
+    return p, float(stdtrit(freedom, 1 - alpha / 2)) * standard_error
 
 
 def pooled_deviation(base: Sequence[float], head: Sequence[float]) -> float:

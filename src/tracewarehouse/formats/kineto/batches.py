@@ -600,9 +600,9 @@ class SecretSearch(Struct):
                     self._search_rows = self._search_rows or name in TYPED_TEXTS
             first += len(new)
         if not self._search_rows:
-            found = (_decoded(strings[at - first].as_py()) for at in places if at >= first)
+            decoded = (_decoded(strings[at - first].as_py()) for at in places if at >= first)
             self._search_rows = any(
-                self.redactor.is_weak_key(string) or self.redactor.is_suspect(string) for string in found
+                self.redactor.is_weak_key(string) or self.redactor.is_suspect(string) for string in decoded
             )
 
     def _new_values(self, name: str, batch: Batch) -> tuple[int, pa.Array]:

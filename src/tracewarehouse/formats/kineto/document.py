@@ -156,9 +156,9 @@ def _object_outline(buffer: Buffer, members: dict[str, msgspec.Raw]) -> Outline 
     header = []
     for key, raw in members.items():
         if key != EVENTS_KEY:
-            if (small := minify(bytes(raw))) is None:
+            if (minified := minify(bytes(raw))) is None:
                 return None
-            header.append((key, small))
+            header.append((key, minified))
     return Outline(tuple(header), places.get(EVENTS_KEY))
 
 

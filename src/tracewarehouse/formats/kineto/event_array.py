@@ -231,9 +231,9 @@ def repair(raw: bytes) -> tuple[bytes, tuple[str, ...]] | None:
         if pattern is _LOOSE_TOKEN:
             tokens = [_escape_quotes(token) for token in tokens]
         done = repairer.run(tokens)
-        small = minify(done.encode()) if done is not None else None
-        if small is not None:
-            return small, tuple(repairer.reasons)
+        minified = minify(done.encode()) if done is not None else None
+        if minified is not None:
+            return minified, tuple(repairer.reasons)
     return None
 
 
@@ -479,10 +479,10 @@ class ArrayWalker(Struct, dict=True):
         raw = bytes(self.buffer[start:stop])
         alone = next_start is None or stop <= next_start
         inside = alone or raw[:1] == b"{" or _LIST_FOLLOWS.match(self.buffer, stop)
-        small = minify(raw) if inside else None
-        if small is not None and (raw[:1] == b"{" or _FOLLOWS.match(self.buffer, stop)):
+        minified = minify(raw) if inside else None
+        if minified is not None and (raw[:1] == b"{" or _FOLLOWS.match(self.buffer, stop)):
             self.at = stop
-            return Chunk(b"[" + small + b"]", 1)
+            return Chunk(b"[" + minified + b"]", 1)
         repaired = repair(raw) if alone and raw[:1] in _CONTAINERS else None
         if repaired is None:
             return None

@@ -473,8 +473,8 @@ def strings(texts: Sequence[Text]) -> pa.StringArray:
 
 def strict_elements(text: bytes) -> Sequence[Text] | None:
     """The minified elements of a JSON array; None if it is not strict JSON."""
-    small = minify(text)
-    return elements(small) if small is not None else None
+    minified = minify(text)
+    return elements(minified) if minified is not None else None
 
 
 # An unclosed string is also one token; otherwise matching would restart at each quote inside it.

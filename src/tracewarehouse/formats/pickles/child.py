@@ -75,10 +75,10 @@ def _serve(job: Mapping[str, Any], walk: Walk, writer: int) -> None:
     result: dict[str, Any]
     try:
         # What this process may use beyond what it uses now.
-        used = _address_space() + job["memory_bytes"]
-        resource.setrlimit(resource.RLIMIT_AS, (used, used))
-        spent = int(time.process_time()) + job["cpu_s"]
-        resource.setrlimit(resource.RLIMIT_CPU, (spent, spent + 1))
+        address_limit_bytes = _address_space() + job["memory_bytes"]
+        resource.setrlimit(resource.RLIMIT_AS, (address_limit_bytes, address_limit_bytes))
+        cpu_limit_s = int(time.process_time()) + job["cpu_s"]
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         result = _read(job, walk)
     except RefusedPickleError as error:

@@ -190,10 +190,10 @@ def _by_correlation(calls: Calls, ids: Times, ts: Times) -> Times:
     found = np.full(len(ids), -1, np.int64)
     # The first call after counts only if no earlier one is near enough; an earlier one overwrites it below.
     after = np.minimum(last + 1, len(order) - 1)
-    good = there & (last + 1 < len(order)) & (call_ids[after] == ids) & _near(ts, call_ts[after])
-    found[good] = order[after[good]]
-    good = there & (last >= first) & _near(ts, call_ts[last])
-    found[good] = order[last[good]]
+    has_call = there & (last + 1 < len(order)) & (call_ids[after] == ids) & _near(ts, call_ts[after])
+    found[has_call] = order[after[has_call]]
+    has_call = there & (last >= first) & _near(ts, call_ts[last])
+    found[has_call] = order[last[has_call]]
     return found
 
 

@@ -680,11 +680,11 @@ def _framework(columns: Columns) -> str | None:
 
 def _host(columns: Columns) -> dict[str, bool | str | None]:
     frames = columns.is_one_of("category", ["python_function"])
-    modules = flags(pc.starts_with(columns.words("name"), MODULE_FRAME))
+    is_module = flags(pc.starts_with(columns.words("name"), MODULE_FRAME))
     return {
         "framework": _framework(columns),
         "stacks": bool(frames.any()),
-        "modules": bool((frames & columns.where("name", modules)).any()),
+        "modules": bool((frames & columns.where("name", is_module)).any()),
         "kernel_counters": bool(columns.is_one_of("category", ["cuda_profiler_range"]).any()),
     }
 

@@ -84,8 +84,8 @@ def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -
     rows, step, threads = rows[step >= 0], step[step >= 0], threads[step >= 0]
     # The steps of the threads on which the numbers rise.
     falls = (threads[1:] == threads[:-1]) & (step[1:] <= step[:-1])
-    good = ~np.isin(threads, threads[1:][falls])
-    return _steps(columns, rows[good], step[good])
+    rises = ~np.isin(threads, threads[1:][falls])
+    return _steps(columns, rows[rises], step[rises])
 
 
 def _steps_between(columns: Columns, pattern: str) -> StepAnnotations:

@@ -322,8 +322,8 @@ _ROWS_SHOWN = 20
 def text(title: str, fields: Sequence[Field], rows: pa.Table, notes: Sequence[str]) -> str:
     """The first rows as a text table that fits the terminal, with title, number of other rows, and notes."""
     width = shutil.get_terminal_size((120, 24)).columns
-    first = values(rows.slice(0, _ROWS_SHOWN))
-    lines = table(fields, first, width, facts=facts_of(rows)).lines() if first else ["(no rows)"]
+    shown = values(rows.slice(0, _ROWS_SHOWN))
+    lines = table(fields, shown, width, facts=facts_of(rows)).lines() if shown else ["(no rows)"]
     return "\n".join([title, *lines, *_below(rows, notes)])
 
 

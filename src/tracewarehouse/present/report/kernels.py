@@ -264,8 +264,8 @@ def _launch_cards(data: ReportData) -> list[Card]:
     counts = data.row(
         "SELECT count(*) AS count, count(*) FILTER (kernel_ns < 10000) AS short FROM launch_stats"
     )
-    share = f"{percent(counts['short'], counts['count'])} of GPU activities are shorter than 10 µs."
-    return [Card("Launches", text, delays), Card("Short kernels", share, durations)]
+    short_kernels = f"{percent(counts['short'], counts['count'])} of GPU activities are shorter than 10 µs."
+    return [Card("Launches", text, delays), Card("Short kernels", short_kernels, durations)]
 
 
 def _histogram(data: ReportData, column: str, quantity: str, title: str) -> tuple[Figure, ...]:
