@@ -137,8 +137,8 @@ def _run_names(store: Store, digest: str) -> tuple[tuple[str, str], bool]:
         suffix = f"-{number}" if number > 1 else ""
         names = (f"demo-before{suffix}", f"demo-after{suffix}")
         stored = [store.newest(name) for name in names]
-        free = all(each is None or each.labels.get(_LABEL) == digest for each in stored)
-        if free and pending.isdisjoint(names):
+        are_free = all(each is None or each.labels.get(_LABEL) == digest for each in stored)
+        if are_free and pending.isdisjoint(names):
             break
     return names, all(each is not None and len(each.ranks) == RANKS for each in stored)
 

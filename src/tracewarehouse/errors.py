@@ -77,9 +77,9 @@ class UnknownName(TwError):
         if close := similar_names(name, names):
             hint = f"did you mean {', '.join(map(_cut, close))}?"
         elif hint is None and names:
-            few = len(names) <= _MOST_LISTED
-            shown = ", ".join(map(_cut, names if few else names[:_EXAMPLES]))
-            hint = f"available: {shown}" if few else f"{len(names)} are known, such as {shown}"
+            are_few = len(names) <= _MOST_LISTED
+            shown = ", ".join(map(_cut, names if are_few else names[:_EXAMPLES]))
+            hint = f"available: {shown}" if are_few else f"{len(names)} are known, such as {shown}"
         super().__init__(f"unknown {kind}: {name}", hint)
         self.kind = kind
         self.name = name

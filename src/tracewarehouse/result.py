@@ -268,8 +268,8 @@ class Result(Struct, frozen=True):
         """
         import pyarrow.compute as compute
 
-        alone = self.provenance.runs == (selector,)
-        table = self.table if alone else self.table.filter(compute.equal(self.table["run_id"], run))
+        is_only_run = self.provenance.runs == (selector,)
+        table = self.table if is_only_run else self.table.filter(compute.equal(self.table["run_id"], run))
         provenance = replace(self.provenance, runs=(selector,))
         skipped = tuple(each for each in self.skipped if each.run_id == run)
         return Result(table, provenance, self.contract, skipped, tuple(notices))

@@ -63,10 +63,10 @@ def _name_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Itera
     if contract.group in (None, contract.name):
         return
     other = next((contracts[ref] for ref in contracts if ref.name == contract.group), None)
-    taken = other is not None and (
+    is_taken = other is not None and (
         other.kind == "view" or other.kind == "analysis" and other.group != contract.group
     )
-    if taken or contract.group in _RESERVED:
+    if is_taken or contract.group in _RESERVED:
         yield reference_error(contract, f"group {contract.group} is already in use", "rename the folder")
 
 
@@ -120,8 +120,8 @@ def _why_not(contract: Contract, required: Contract) -> str | None:
         return "tables are built at ingest: read tables"
     if contract.kind == "table" and required.derived not in (None, contract.derived):
         return f"only tables with derived = {required.derived!r} may read it"
-    later = contract.kind != "table" or contract.derived is not None and required.derived is None
-    if later and required.transient and not required.is_constant:
+    is_read_later = contract.kind != "table" or contract.derived is not None and required.derived is None
+    if is_read_later and required.transient and not required.is_constant:
         return "a transient table exists only during ingest: read a stored one"
     if contract.kind != "table" and contract.scope == "run":
         readable = required.name in RUN_SCOPE_TABLES or required.is_constant

@@ -672,8 +672,8 @@ def _check_fold(column: Column, columns: Sequence[Column], place: Place) -> None
         return
     summed = {each.name for each in columns if each.aggregate == "sum"}
     parts = column.aggregate.split("/")
-    known = column.aggregate in _AGGREGATES or len(parts) == 2 and set(parts) <= summed
-    if not known or column.type not in _FOLDED_TYPES:
+    is_known = column.aggregate in _AGGREGATES or len(parts) == 2 and set(parts) <= summed
+    if not is_known or column.type not in _FOLDED_TYPES:
         raise place.error(
             f"aggregate {column.aggregate!r} of `{column.name}` cannot be",
             f'of a number write {", ".join(_AGGREGATES)}, or "a/b" of two columns with aggregate = "sum"',

@@ -316,14 +316,14 @@ def _add(columns: dict[str, list[Any]], match: _Match | None, chosen: int | None
 def _row(how: str, possible: Sequence[tuple[Capture, Launch]]) -> dict[str, Any]:
     """The columns in which all possible launches agree."""
     capture, launch = possible[0]
-    alone = len(possible) == 1
+    is_only_one = len(possible) == 1
     row: dict[str, Any] = {
         "how": how,
-        "place_known": alone and how != "by_order",
+        "place_known": is_only_one and how != "by_order",
         "capture_run": capture.run,
         "capture_rank": capture.rank,
-        "capture_launch_id": launch.event_id if alone else None,
-        "capture_op_id": launch.op_id if alone else None,
+        "capture_launch_id": launch.event_id if is_only_one else None,
+        "capture_op_id": launch.op_id if is_only_one else None,
     }
     for name in _OF_LAUNCH:
         values = {getattr(each, name) for _, each in possible}

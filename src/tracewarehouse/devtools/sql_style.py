@@ -79,13 +79,13 @@ def _near(found: Sequence[Token], index: int) -> str:
 def _wildcards(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
     for n, token in enumerate(found):
         before = _near(found, n - 1)
-        star = token.text == "*" and (before in ("SELECT", "DISTINCT", ",", ".") or n == 0)
-        if star or token.text == "*" and before == "(" and _near(found, n - 2) == "COLUMNS":
+        is_star = token.text == "*" and (before in ("SELECT", "DISTINCT", ",", ".") or n == 0)
+        if is_star or token.text == "*" and before == "(" and _near(found, n - 2) == "COLUMNS":
             yield token, "SELECT * hides which columns are read", "name the columns"
         if token.text.upper() == "FROM" and before == "(":
             yield token, "FROM without SELECT hides which columns are read", "write SELECT and the columns"
-        columns_of_all = _near(found, n + 1) == "(" and _near(found, n + 2) == "*"
-        if token.kind == "word" and token.text.upper() in UNNAMED_COLUMNS and not columns_of_all:
+        is_columns_call = _near(found, n + 1) == "(" and _near(found, n + 2) == "*"
+        if token.kind == "word" and token.text.upper() in UNNAMED_COLUMNS and not is_columns_call:
             yield token, f"{token.text.upper()} hides which columns are read", "name the columns"
 
 
@@ -104,11 +104,11 @@ def _functions(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str
     for n, token in enumerate(found):
         if token.kind != "word" or _near(found, n - 1) == ".":
             continue
-        name, called = token.text.lower(), _near(found, n + 1) == "("
+        name, is_called = token.text.lower(), _near(found, n + 1) == "("
         bare = name.startswith(("current_", "local"))
-        if name in NOT_REPEATABLE and (called or bare):
+        if name in NOT_REPEATABLE and (is_called or bare):
             yield token, f"{name} is not deterministic", "read the value from a table or a parameter"
-        elif called and (name in NOT_EXACT or INEXACT.fullmatch(name)):
+        elif is_called and (name in NOT_EXACT or INEXACT.fullmatch(name)):
             remedy = NOT_EXACT.get(name, "use integers and exact functions; divide once, at the end")
             yield token, f"{name}() is not exact", remedy
 
@@ -155,13 +155,13 @@ def _spelling(found: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[t
         text, name = token.text.strip('"'), token.text.strip('"').lower()
         before = _near(found, n - 1)
         if token.kind == "word" and text != text.upper() and before != ".":
-            reserved = keywords.get(name) == "reserved" or name in ALWAYS_UPPER
-            function = name in ("left", "right") and _near(found, n + 1) == "("
-            if before == "::" and name in TYPES or reserved and not function:
+            is_reserved = keywords.get(name) == "reserved" or name in ALWAYS_UPPER
+            is_function = name in ("left", "right") and _near(found, n + 1) == "("
+            if before == "::" and name in TYPES or is_reserved and not is_function:
                 yield token, f"keyword {text} is not upper case", f"write {text.upper()}"
                 continue
-        known = token.kind == "word" and text == text.upper() and (name in keywords or name in TYPES)
-        if not SNAKE.fullmatch(text) and not known:
+        is_upper_word = token.kind == "word" and text == text.upper() and (name in keywords or name in TYPES)
+        if not SNAKE.fullmatch(text) and not is_upper_word:
             snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
             yield token, f"{text} is not snake case", f"write {snake}"
 
@@ -184,10 +184,10 @@ def _keys(contracts: Iterable[Contract], found: Sequence[Token]) -> set[str]:
 
 def _windows(found: Sequence[Token], keys: Collection[str]) -> Iterator[tuple[Token, str, str]]:
     for n, token in enumerate(found):
-        frame = _near(found, n + 1) in ("BETWEEN", "UNBOUNDED", "CURRENT") or (
+        is_frame = _near(found, n + 1) in ("BETWEEN", "UNBOUNDED", "CURRENT") or (
             n + 1 < len(found) and found[n + 1].kind in ("number", "param")
         )
-        if token.text != "ROWS" or not frame:
+        if token.text != "ROWS" or not is_frame:
             continue
         order = _order_of(found, n)
         if order is not None and not order & set(keys):

@@ -357,14 +357,14 @@ def json_objects(members: Mapping[str, pa.Array | pa.Scalar], rows: int) -> pa.A
     Numbers are formatted as JSON numbers. Texts must be JSON already (see `json_texts`); they may be
     dictionary-encoded.
     """
-    found = [_member(key, values) for key, values in members.items() if _has_values(values)]
-    if not found or not rows:
+    columns = [_member(key, values) for key, values in members.items() if _has_values(values)]
+    if not columns or not rows:
         return pa.nulls(rows, TEXT)
-    code, first = combinations([(each.codes, each.count) for each in found], rows)
-    texts = [_segments(found, row) for row in first.tolist()]
+    code, first = combinations([(each.codes, each.count) for each in columns], rows)
+    texts = [_segments(columns, row) for row in first.tolist()]
     segments = [_spread([text[at] for text in texts], code) for at in range(len(texts[0]))]
     parts = [segments[0]]
-    wide = [each.values for each in found if each.values is not None]
+    wide = [each.values for each in columns if each.values is not None]
     for values, segment in zip(wide, segments[1:], strict=True):
         parts += [pc.cast(values, TEXT), segment]
     joined = parts[0]

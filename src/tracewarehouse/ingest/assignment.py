@@ -271,7 +271,7 @@ class _Call(Struct):
         """Numbers profiling windows; refuses the later of two sources for one rank."""
         numbered = self._window_numbers([one for one in kept if not one.source.part.addition])
         numbered += [(one, one.window_number or 1) for one in kept if one.source.part.addition]
-        many = any(one.window_number is None and number > 1 for one, number in numbered)
+        are_numbered = any(one.window_number is None and number > 1 for one, number in numbered)
         holders: dict[tuple[int, int | None, str], _Named] = {}
         for one, number in numbered:
             holder = holders.setdefault((number, one.rank, one.source.part.addition), one)
@@ -281,13 +281,13 @@ class _Call(Struct):
                 continue
             # The handler's first window is the run itself: it cannot know whether others follow.
             spooled = one.window_number
-            name = f"{run}~{number}" if many or (spooled is not None and spooled > 1) else run
+            name = f"{run}~{number}" if are_numbered or (spooled is not None and spooled > 1) else run
             in_file = one.source.world_size
             target = Target(
                 name,
                 one.rank or 0,
                 in_file if in_file is not None else one.parts.world_size,
-                number if many or spooled is not None else None,
+                number if are_numbered or spooled is not None else None,
                 one.notes,
                 one.named_after,
             )

@@ -132,10 +132,10 @@ class Attempt(Struct):
         if members[0].process and members[0].process in self.processes:
             return 4
         spans = [one.span for one in members if one.span]
-        at_once = not (self.span and spans) or any(
+        is_at_once = not (self.span and spans) or any(
             start <= self.span[1] and self.span[0] <= end for start, end in spans
         )
-        return 2 * at_once + bool(is_same)
+        return 2 * is_at_once + bool(is_same)
 
 
 def is_mixed(sources: Iterable[RankSource]) -> bool:

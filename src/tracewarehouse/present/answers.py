@@ -620,5 +620,5 @@ def _evidence(row: Finding, place: str) -> Iterator[str]:
 
 def _quoted(condition: str) -> str:
     """An argument in double quotes, because conditions contain single ones."""
-    special = any(each in condition for each in '"$`\\!')
-    return quote(condition) if special else f'"{condition}"'
+    has_special = any(each in condition for each in '"$`\\!')
+    return quote(condition) if has_special else f'"{condition}"'

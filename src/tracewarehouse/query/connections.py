@@ -77,8 +77,8 @@ def rank_batches(
     # What reads events, itself or in a view, holds several copies of them at once.
     reads_events = any(each.name == "events" for each in read)
     limit = min(BATCH_EVENTS, _FEW_EVENTS) if reads_events else BATCH_EVENTS
-    built = any(each.is_built for each in read)
-    if built or not is_by_rank(contract, read) or event_count(selected) <= limit:
+    has_built = any(each.is_built for each in read)
+    if has_built or not is_by_rank(contract, read) or event_count(selected) <= limit:
         return [tuple(selected)]
     return event_batches(selected, limit)
 
@@ -145,8 +145,8 @@ def copy_batches(
     does not fit: then the download of the whole selection says so.
     """
     limit = store.files.budget()
-    built = any(each.is_built for each in read)
-    if limit is None or built or not is_by_rank(contract, read):
+    has_built = any(each.is_built for each in read)
+    if limit is None or has_built or not is_by_rank(contract, read):
         return []
     tables = compatible_tables(catalog, read)
     batches = list(_consecutive_ranks(selected, lambda rank: _files([rank], tables), limit))

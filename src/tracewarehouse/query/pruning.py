@@ -51,8 +51,8 @@ def constants(sql: str, named: Mentioned, limits: Limits) -> Constants:
     """The runs and ranks that the SQL can read; all unless that is certain."""
     texts = token_texts(sql)
     words = {text.strip('"').lower() for text in texts}
-    constant = any(text[0].isdigit() or text[0] in "$'" or text[1:2] == "'" for text in texts)
-    if named.lists or named.has_help or not constant or words.isdisjoint((_RUN, _RANK)):
+    has_constant = any(text[0].isdigit() or text[0] in "$'" or text[1:2] == "'" for text in texts)
+    if named.lists or named.has_help or not has_constant or words.isdisjoint((_RUN, _RANK)):
         return ALL
     contracts = sorted((*named.contracts, *named.analyses), key=lambda each: each.version)
     relations = {each.name: each for each in contracts if each.name in words}
@@ -73,9 +73,9 @@ def constants(sql: str, named: Mentioned, limits: Limits) -> Constants:
 
 def is_of_rank(contract: Contract) -> bool:
     """Whether the rows of a rank do not depend on which other ranks are selected."""
-    few = any(need.startswith("ranks>=") for need in contract.needs)
+    needs_ranks = any(need.startswith("ranks>=") for need in contract.needs)
     # Some rows of `data_quality` compare ranks, and those of `runs` count them.
-    return contract.scope == "rank" and not few and contract.name not in ("data_quality", "runs")
+    return contract.scope == "rank" and not needs_ranks and contract.name not in ("data_quality", "runs")
 
 
 def _scans_of(

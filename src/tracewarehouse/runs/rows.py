@@ -245,8 +245,8 @@ def listed_rows(store: Versions) -> list[dict[str, Any]]:
 def state(version: RunVersion) -> str:
     """`complete`, or `incomplete` if ranks are missing or damaged."""
     missing, _ = missing_ranks(version.ranks, expected_ranks(version))
-    damaged = any(rank.status == "damaged" for rank in version.by_rank)
-    return "incomplete" if missing or damaged else "complete"
+    is_damaged = any(rank.status == "damaged" for rank in version.by_rank)
+    return "incomplete" if missing or is_damaged else "complete"
 
 
 def parse_utc(text: str) -> datetime:

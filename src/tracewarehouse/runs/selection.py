@@ -258,8 +258,8 @@ class StoredRuns:
         """The last readable version of a removed run; None if it was not removed."""
         with suppress(TwError):
             if self.store.head(run).tombstone:
-                left = [each for each in self.store.readable(run) if not each.tombstone]
-                return f"{left[-1].run}@v{left[-1].number}" if left else None
+                versions = [each for each in self.store.readable(run) if not each.tombstone]
+                return f"{versions[-1].run}@v{versions[-1].number}" if versions else None
         return None
 
     def version(self, match: Match) -> RunVersion | None:
@@ -306,9 +306,9 @@ def select_runs(
     except UnknownName as unknown:
         explain_unknown(store, unknown)
         raise
-    named = any(map(is_plain, selectors))
+    is_named = any(map(is_plain, selectors))
     versions = [index.version(each) for each in matches]
-    return in_order(SelectedRun(version, version.ranks, named) for version in versions if version)
+    return in_order(SelectedRun(version, version.ranks, is_named) for version in versions if version)
 
 
 def explain_unknown(store: Store, unknown: UnknownName) -> None:

@@ -96,11 +96,11 @@ class Allocator:
         """The address of a new block. Raises OutOfMemory after recording an `oom` entry."""
         stack = stack or []
         size = max(_ROUND, -(-requested // _ROUND) * _ROUND)
-        small = size <= _SMALL
-        block = self._best(size, small, stream) or self._grow(size, small, stream, stack)
+        is_small = size <= _SMALL
+        block = self._best(size, is_small, stream) or self._grow(size, is_small, stream, stack)
         if block is None:
             self._release_cached()
-            block = self._grow(size, small, stream, stack)
+            block = self._grow(size, is_small, stream, stack)
         if block is None:
             self._record("oom", None, size, stream, stack, device_free=self.device_free)
             raise OutOfMemory(f"{size} bytes requested, {self.device_free} free")

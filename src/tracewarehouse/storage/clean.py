@@ -65,8 +65,8 @@ def kept_versions(history: Sequence[RunVersion], rules: KeepRules) -> frozenset[
     for version, following in reversed(list(pairwise(history))):
         content, replaced_at = _content(version), _created(following)
         limit = rules.replaced_before if content in later else rules.versions_before
-        acknowledged = version.source in rules.acknowledged and version.source not in later_sources
-        if version.number >= first and (acknowledged or replaced_at >= limit):
+        is_acknowledged = version.source in rules.acknowledged and version.source not in later_sources
+        if version.number >= first and (is_acknowledged or replaced_at >= limit):
             kept.add(version.number)
         later.add(content)
         later_sources.add(version.source)
@@ -333,8 +333,8 @@ def _clean(store: Store, grace_s: float, taken_out: bool, keep_versions_s: float
             continue
         groups += [[layout.version(run, number) for number in one.versions], one.others]
     versions = sum(len(one.versions) for run, one in planned.runs.items() if run not in refused)
-    for others in (planned.data, planned.results):
-        groups.append([key for key in others if layout.run_of(key) not in refused])
+    for planned_keys in (planned.data, planned.results):
+        groups.append([key for key in planned_keys if layout.run_of(key) not in refused])
     for keys in groups:
         deleted += _delete(store.objects, listed.objects, keys)
     absent = (key for key, entry in store.objects.stat_many(planned.unlisted) if entry is None)

@@ -270,8 +270,8 @@ def earlier(objects: Objects, members: Sequence[Staged], since: datetime) -> Ite
     for commit in read_many(objects, run, [one.text for one in parsed if one and not one.waits]):
         if isinstance(commit, WarehouseError):
             continue
-        young = datetime.fromisoformat(commit.committed_at) > since
-        if young and all(map(_same, members, commit.sources)):
+        is_young = datetime.fromisoformat(commit.committed_at) > since
+        if is_young and all(map(_same, members, commit.sources)):
             yield commit
 
 

@@ -127,8 +127,8 @@ class CommitName(Struct, frozen=True):
         found = _COMMIT.fullmatch(name)
         if found is None:
             return None
-        waits = found["waits"] is not None
-        return cls(int(found["first"]), int(found["last"]), found["uid"], found["attempt"], waits)
+        is_waiting = found["waits"] is not None
+        return cls(int(found["first"]), int(found["last"]), found["uid"], found["attempt"], is_waiting)
 
 
 def is_waiting(commit: str) -> bool:

@@ -127,8 +127,8 @@ class RankSource(Struct, frozen=True):
         The format and its version must be equal, and no table expired. A table that was rebuilt by
         a newer definition since then is not a reason to read the file again.
         """
-        alike = (self.format, self.format_version) == (format, format_version) and not self.expired
-        return alike and all(self.definitions.get(table, 0) >= one for table, one in definitions.items())
+        is_alike = (self.format, self.format_version) == (format, format_version) and not self.expired
+        return is_alike and all(self.definitions.get(table, 0) >= one for table, one in definitions.items())
 
 
 class Rank(Struct, frozen=True, dict=True):

@@ -269,9 +269,9 @@ def _label_ranks(con: Connection, roles: Roles | None) -> None:
         ]
         for side in SIDES
     ]
-    paired = len(ranks[0]) == len(ranks[1])
+    are_paired = len(ranks[0]) == len(ranks[1])
     for number, side in enumerate(SIDES):
-        others = ranks[1 - number] if paired else []
+        others = ranks[1 - number] if are_paired else []
         rows = [
             {
                 "rank": rank,

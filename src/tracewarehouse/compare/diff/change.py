@@ -92,8 +92,8 @@ def bandwidth(base: Selection, head: Selection) -> Bandwidth | None:
     if not rows:
         return None
     rows.sort(key=lambda row: (-abs(row["lost_ns"]), row["collective"], row["size_bucket_bytes"]))
-    collapsed = any(row["ratio"] < _COLLAPSED for row in rows)
-    notices = tuple(_hypotheses(base, head)) if collapsed else ()
+    has_collapsed = any(row["ratio"] < _COLLAPSED for row in rows)
+    notices = tuple(_hypotheses(base, head)) if has_collapsed else ()
     return Bandwidth(result_of(_bandwidth_contract(), rows, results[0].provenance), notices)
 
 

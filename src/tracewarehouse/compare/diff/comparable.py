@@ -361,9 +361,9 @@ def first_steps(base: StepTimes, head: StepTimes, min_effect: float) -> tuple[in
     name = max(shifts, key=lambda side: abs(shifts[side]))
     if abs(shifts[name]) <= max(min_effect / 2, noise):
         return None
-    steps = "first complete step" if count == 1 else f"first {count} complete steps"
-    changed = f"{'slower' if shifts[name] > 0 else 'faster'} ({100 * shifts[name]:+.1f} % in {name})"
-    return count, f"compared the {steps} of each run: first steps are {changed}"
+    which_steps = "first complete step" if count == 1 else f"first {count} complete steps"
+    change_text = f"{'slower' if shifts[name] > 0 else 'faster'} ({100 * shifts[name]:+.1f} % in {name})"
+    return count, f"compared the {which_steps} of each run: first steps are {change_text}"
 
 
 def equal_positions(

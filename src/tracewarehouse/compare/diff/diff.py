@@ -614,8 +614,8 @@ def _replicates(
         return "runs", by_run
     with_steps = [each for each in results if each.steps is not None]
     by_step = {each.side: each.replicates(("run_id", "step"), contract) for each in with_steps}
-    enough = len(by_step) == len(results) and sum(map(len, by_step.values())) >= MIN_SAMPLES
-    return ("steps, within these runs only", by_step) if enough else (None, none)
+    are_enough = len(by_step) == len(results) and sum(map(len, by_step.values())) >= MIN_SAMPLES
+    return ("steps, within these runs only", by_step) if are_enough else (None, none)
 
 
 def _verdict_columns(measure: Column, kind: str | None) -> tuple[Column, ...]:
@@ -659,9 +659,9 @@ def _verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[s
     if test.low is not None and test.high is not None and max(-test.low, test.high) <= min_effect:
         word = "no change"
     elif test.significant:
-        higher = test.change > 0
+        is_higher = test.change > 0
         if measure.better is None:
-            word = "higher" if higher else "lower"
+            word = "higher" if is_higher else "lower"
         else:
-            word = "better" if higher == (measure.better == "higher") else "worse"
+            word = "better" if is_higher == (measure.better == "higher") else "worse"
     return {"verdict": word, "low": test.low, "high": test.high, "q": test.q}

@@ -66,8 +66,8 @@ def rolled_up(contract: Contract) -> tuple[Column, ...]:
 
 def can_roll_up(contract: Contract) -> bool:
     """Whether results of the analysis have ranks and integers, and each row is not one event."""
-    per_row = any(column.unit in _PER_ROW and column.name != _STEP for column in keys(contract))
-    return "rank" in contract.grain and bool(rolled_up(contract)) and not per_row
+    has_row_columns = any(column.unit in _PER_ROW and column.name != _STEP for column in keys(contract))
+    return "rank" in contract.grain and bool(rolled_up(contract)) and not has_row_columns
 
 
 def serves(metric: Metric) -> bool:

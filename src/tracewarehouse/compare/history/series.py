@@ -344,10 +344,10 @@ def notices_on_acknowledged(
     for run in stored:
         changes = _changes_at(history, run)
         if not changes:
-            shown = any(point.selector == run for series in history.series for point in series.points)
+            is_shown = any(point.selector == run for series in history.series for point in series.points)
             yield (
                 f"no change point of {history.measured} at {run}"
-                if shown
+                if is_shown
                 else f"{run} is not in this history"
             )
         yield from (_shown(each) for each in changes if each.acknowledged_at not in (None, run))

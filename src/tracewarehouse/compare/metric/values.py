@@ -221,8 +221,8 @@ def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence
     """Raises UnknownName if there are rows, but none has the values of the filters, in any step."""
     from tracewarehouse.duck.engine import scratch
 
-    used = any(run.rows for each in measured for run in each.runs)
-    if used or metric.absent_is_zero or not metric.filters or not any(map(len, tables)):
+    is_used = any(run.rows for each in measured for run in each.runs)
+    if is_used or metric.absent_is_zero or not metric.filters or not any(map(len, tables)):
         return
     with scratch() as con:
         for table in tables:
@@ -275,9 +275,9 @@ def _aggregates(
 ) -> dict[str, dict[RankStep, _Aggregate]]:
     """Run → rank and step → its rows aggregated; without rows there is no entry."""
     aggregate = metric.column.aggregate or ""
-    over, _, under = aggregate.partition("/")
-    if under:
-        columns = f"{if_complete('sum', over)}, {if_complete('sum', under)}"
+    numerator, _, denominator = aggregate.partition("/")
+    if denominator:
+        columns = f"{if_complete('sum', numerator)}, {if_complete('sum', denominator)}"
     else:
         columns = f"{if_complete(aggregate, metric.column.name)}, NULL"
     step = "step" if by_step else "NULL"

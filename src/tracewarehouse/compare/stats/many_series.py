@@ -67,9 +67,9 @@ def row_tests(
     if len(base) == 0:
         return []
     left, right = _table(base), _table(head)
-    enough = min(left.shape[1], right.shape[1]) > 0 and left.shape[1] + right.shape[1] >= MIN_SAMPLES
+    are_enough = min(left.shape[1], right.shape[1]) > 0 and left.shape[1] + right.shape[1] >= MIN_SAMPLES
     present = (left > 0).any(axis=1) | (right > 0).any(axis=1)
-    tested = (np.asarray(weights, dtype=np.float64) >= min_share) & present & enough
+    tested = (np.asarray(weights, dtype=np.float64) >= min_share) & present & are_enough
     complete = tested & (left > 0).all(axis=1) & (right > 0).all(axis=1)
     tests = {
         **_welch_on_logs(left, right, complete, alpha),
@@ -137,13 +137,13 @@ def _welch(
 
     parts = [side.variance / count for side, count in zip(variances, counts, strict=True)]
     error = np.sqrt(parts[0] + parts[1])
-    exact = error == 0
+    is_exact = error == 0
     divisor = sum(part**2 / side.freedom for part, side in zip(parts, variances, strict=True))
-    freedom = np.where(exact, 1.0, error**4) / np.where(exact, 1.0, divisor)
+    freedom = np.where(is_exact, 1.0, error**4) / np.where(is_exact, 1.0, divisor)
     reach = stdtrit(freedom, 1 - alpha / 2) * error
-    p = 2 * stdtr(freedom, -np.abs(difference) / np.where(exact, 1.0, error))
+    p = 2 * stdtr(freedom, -np.abs(difference) / np.where(is_exact, 1.0, error))
     exact_p = np.where(difference == 0, 1.0, 0.0)
-    return difference - reach, difference + reach, np.where(exact, exact_p, p)
+    return difference - reach, difference + reach, np.where(is_exact, exact_p, p)
 
 
 def _welch_on_values(left: Floats, right: Floats, rows: Mask, alpha: float) -> dict[int, ShiftTest]:

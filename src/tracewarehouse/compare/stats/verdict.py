@@ -65,14 +65,14 @@ def order_notices(base: Sequence[float], head: Sequence[float], order: Sides | N
     if len(order) != len(base) + len(head):
         yield UNKNOWN_ORDER
         return
-    small = min(len(base), len(head)) < MIN_SIDE
+    has_few_runs = min(len(base), len(head)) < MIN_SIDE
     sides = {False: iter(base), True: iter(head)}
     values = [next(sides[side]) for side in order]
     is_dependent = dependence_p(values, order) <= DEPENDENCE_LEVEL
     if is_dependent:
         yield DEPENDENT
     if not is_interleaved(order):
-        hidden = small and not is_dependent
+        hidden = has_few_runs and not is_dependent
         unseen = f"; with fewer than {MIN_SIDE} runs per side it cannot be seen" if hidden else ""
         yield f"{NOT_INTERLEAVED}{unseen}: run base and head alternately, or use history"
 

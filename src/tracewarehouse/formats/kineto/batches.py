@@ -176,9 +176,9 @@ def row(text: str) -> Row:
 
 def _is_usual(values: Mapping[str, str]) -> bool:
     """Whether ids are strings or numbers, and times are numbers or strings without an exponent."""
-    ids = all(values[key][0] in _SCALARS for key in JSON_KEYS if key in values)
+    are_ids_scalar = all(values[key][0] in _SCALARS for key in JSON_KEYS if key in values)
     times = (values[key].strip('"') for key in TIME_KEYS if key in values)
-    return ids and "null" not in values.values() and all(map(_DECIMAL.fullmatch, times))
+    return are_ids_scalar and "null" not in values.values() and all(map(_DECIMAL.fullmatch, times))
 
 
 def _place(found: Row, key: str, value: str) -> bool:

@@ -477,13 +477,13 @@ class ArrayWalker(Struct, dict=True):
     def _read_element(self, start: int, stop: int, next_start: int | None) -> Chunk | None:
         """The element in these bytes if it is valid, or repairable and contains no other event."""
         raw = bytes(self.buffer[start:stop])
-        alone = next_start is None or stop <= next_start
-        inside = alone or raw[:1] == b"{" or _LIST_FOLLOWS.match(self.buffer, stop)
+        is_alone = next_start is None or stop <= next_start
+        inside = is_alone or raw[:1] == b"{" or _LIST_FOLLOWS.match(self.buffer, stop)
         minified = minify(raw) if inside else None
         if minified is not None and (raw[:1] == b"{" or _FOLLOWS.match(self.buffer, stop)):
             self.at = stop
             return Chunk(b"[" + minified + b"]", 1)
-        repaired = repair(raw) if alone and raw[:1] in _CONTAINERS else None
+        repaired = repair(raw) if is_alone and raw[:1] in _CONTAINERS else None
         if repaired is None:
             return None
         self.losses.repair(start, *repaired[1])

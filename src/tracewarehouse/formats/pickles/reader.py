@@ -200,8 +200,8 @@ class PlainSource(RecordSource):
     def _opened(self) -> Iterator[tuple[FileContent | TextStream, IO[bytes]]]:
         """Digest and sizes of the content, and an open file that holds it decompressed."""
         with self._path.open("rb") as file:
-            compressed = file.read(2) == GZIP_MAGIC
-        if not compressed:
+            is_compressed = file.read(2) == GZIP_MAGIC
+        if not is_compressed:
             content = digest_of(self._path)
             with self._path.open("rb") as file:
                 yield content, file

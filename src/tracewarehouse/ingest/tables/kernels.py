@@ -69,8 +69,8 @@ def stream_idle(columns: Columns, launches: Launches) -> StreamIdle:
     latest = order[_latest_so_far(end[order], launches.rows[order], begins)]
     later = np.flatnonzero(~begins)
     reached = latest[later - 1]
-    gap = launches.ts_ns[order[later]] > end[reached]
-    after, before = order[later[gap]], reached[gap]
+    is_gap = launches.ts_ns[order[later]] > end[reached]
+    after, before = order[later[is_gap]], reached[is_gap]
     idle_ns[after] = launches.ts_ns[after] - end[before]
     previous[after] = launches.rows[before]
     is_first[order[begins]] = True

@@ -236,12 +236,12 @@ def kernel_modules(
     has_modules = np.isin(columns.rank_of(launches.rows), modules)
     launches = launches.part(has_modules)
     call = call_indexes(attribution, launches.runtime)
-    communication = classes.kind[has_modules] == np.int8(KINDS.index("communication"))
+    is_communication = classes.kind[has_modules] == np.int8(KINDS.index("communication"))
     found = _modules_of_calls(columns, nesting, calls, attribution, frames)
     pass_ = np.append(attribution.pass_, np.int8(PASSES.index("other")))[call]
-    call = np.where(communication, -1, call)
+    call = np.where(is_communication, -1, call)
     frame, how = np.append(found.frame, -1)[call], np.append(found.how, np.int8(-1))[call]
-    pass_[communication] = _KERNEL_PASSES.index("communication")
+    pass_[is_communication] = _KERNEL_PASSES.index("communication")
     return pa.table(
         {
             "kernel_id": bigint_column(launches.rows),
@@ -273,23 +273,23 @@ def with_annotations(
     hlo: pa.Table | None,
 ) -> pa.Table | None:
     """The table with kernels of graphs or JAX whose arguments say what they belong to; None without rows."""
-    kernels = classes.kind != KINDS.index("communication")
+    is_kernel = classes.kind != KINDS.index("communication")
     if hlo is not None:
-        kernels &= flags(hlo["module_path"].is_valid())
-        texts = hlo.filter(pa.array(kernels))
+        is_kernel &= flags(hlo["module_path"].is_valid())
+        texts = hlo.filter(pa.array(is_kernel))
     else:
-        kernels &= columns.valid("graph_id", launches.rows)
-        args = columns.texts("args", launches.rows[kernels])
+        is_kernel &= columns.valid("graph_id", launches.rows)
+        args = columns.texts("args", launches.rows[is_kernel])
         named = flags(pc.fill_null(pc.match_substring_regex(args, '"annotation": ?"[^"]'), False))
-        kernels[kernels] = named
+        is_kernel[is_kernel] = named
         texts = rules.query(_GRAPH_ANNOTATIONS, pa.table({"args": args.filter(pa.array(named))}))
-    if not kernels.any():
+    if not is_kernel.any():
         return found
-    call = call_indexes(attribution, launches.runtime[kernels])
+    call = call_indexes(attribution, launches.runtime[is_kernel])
     nothing = np.full(len(call), -1, np.int32)
     annotated = pa.table(
         {
-            "kernel_id": bigint_column(launches.rows[kernels]),
+            "kernel_id": bigint_column(launches.rows[is_kernel]),
             "module_id": id_column(nothing),
             "forward_id": id_column(nothing),
             "module_path": texts.column("module_path").cast(pa.string()).dictionary_encode(),

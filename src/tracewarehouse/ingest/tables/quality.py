@@ -61,10 +61,10 @@ def _activities(given: QualityInput, which: Flags) -> RuleHits:
 
 def _unknown_launch(given: QualityInput) -> RuleHits:
     calls = given.calls
-    named = given.columns.codes("name", calls.rows).codes >= 0
+    is_named = given.columns.codes("name", calls.rows).codes >= 0
     linked = np.isin(calls.rows, given.launches.runtime)
     is_launch, _ = calls_by_name(given.columns, given.rules, calls)
-    return _calls(given, linked & named & ~is_launch)
+    return _calls(given, linked & is_named & ~is_launch)
 
 
 def _launch_without_gpu_activity(given: QualityInput) -> RuleHits:
@@ -88,9 +88,9 @@ def _many_activities_per_launch(given: QualityInput) -> RuleHits:
     order = positions[
         np.lexsort((launches.rows[positions], launches.ts_ns[positions], launches.runtime[positions]))
     ]
-    further = launches.runtime[order[1:]] == launches.runtime[order[:-1]]
+    is_further = launches.runtime[order[1:]] == launches.runtime[order[:-1]]
     which = np.zeros(len(launches.rows), np.bool_)
-    which[order[1:][further]] = True
+    which[order[1:][is_further]] = True
     return _activities(given, which)
 
 
@@ -204,9 +204,9 @@ def fired_rules(given: QualityInput) -> tuple[list[FiredRule], ...]:
         rows, ns = hits(given)
         of_row = columns.rank_of(rows)
         for rank in np.unique(of_row).tolist():
-            some = of_row == rank
-            first = int(rows[some].min() - columns.bounds[rank])
-            found[rank].append(FiredRule(rule, int(some.sum()), _total(ns, some), first))
+            of_rank = of_row == rank
+            first = int(rows[of_rank].min() - columns.bounds[rank])
+            found[rank].append(FiredRule(rule, int(of_rank.sum()), _total(ns, of_rank), first))
     return found
 
 
@@ -309,10 +309,10 @@ def _starting_together(columns: Columns, slices: Flags) -> Flags:
     starts = np.concatenate(parts) if parts else np.empty(0, np.int64)
     if (starts[1:] < starts[:-1]).any():
         return slices
-    equal = starts[1:] == starts[:-1]
+    is_equal = starts[1:] == starts[:-1]
     found = np.zeros(len(slices), np.bool_)
     rows = np.flatnonzero(slices)
-    found[rows[1:][equal]] = found[rows[:-1][equal]] = True
+    found[rows[1:][is_equal]] = found[rows[:-1][is_equal]] = True
     return found
 
 

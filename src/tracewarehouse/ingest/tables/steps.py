@@ -378,10 +378,10 @@ def _device_intervals(columns: Columns, launches: Launches, steps_: Times) -> tu
         return start, end, np.zeros(count, np.bool_)
     group = np.searchsorted(steps_, step.values[step.valid])
     ts = launches.ts_ns[step.valid]
-    has = np.bincount(group, minlength=count) > 0
+    has_activity = np.bincount(group, minlength=count) > 0
     ends = _highest(group, launches.end_ns[step.valid], count)
-    start[has], end[has] = ~_highest(group, ~ts, count)[has], ends[has]
-    return start, end, has
+    start[has_activity], end[has_activity] = ~_highest(group, ~ts, count)[has_activity], ends[has_activity]
+    return start, end, has_activity
 
 
 def _periods(host_start: Times, end: Times, order: NDArray[np.integer]) -> tuple[Times, Times]:
