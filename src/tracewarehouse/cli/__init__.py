@@ -26,7 +26,7 @@ def main() -> NoReturn:
     args = sys.argv[1:]
     command = _command(args)
     if command != "query":
-        _run(command, args)
+        _run(command, args)  # ends the process
     from tracewarehouse import child_limits
 
     ended = child_limits.run_limited(lambda: _run(command, args))

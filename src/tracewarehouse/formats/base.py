@@ -175,7 +175,8 @@ class Source(Protocol):
         """Table name → batches without `run_id` and `rank`; `activities` may be missing.
 
         The columns are those of the table's contract, in any order. A missing column is null in every row.
-        A text column may be dictionary-encoded.
+        A text column may be dictionary-encoded. Secrets in texts are replaced here, by a `Redactor` with the
+        salt and policy of the request: nothing after a source looks for them in tables.
         """
 
     def outcome(self) -> Outcome:

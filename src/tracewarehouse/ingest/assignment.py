@@ -4,8 +4,9 @@ The run is the requested one, else the stem of the file without rank, host and t
 else the folder if the file says a rank, else the stem. So the name of a file does not depend on the others of
 a call, except that parent folders are put in front until names differ, and nodes that have a rank in common
 are apart. The rank comes from the trace, else from the names of file and folder, else from the options, and
-is 0 if no source specifies one. Several profiling windows of a job become the runs `RUN~1`, `RUN~2`, ….
-In the inbox, later starts of a job become `RUN+1`, `RUN+2`, ….
+is 0 if no source specifies one; if a call has a single source, the option comes first. Several profiling
+windows of a job become the runs `RUN~1`, `RUN~2`, …. In the inbox, later starts of a job become `RUN+1`,
+`RUN+2`, ….
 """
 
 from __future__ import annotations
@@ -53,14 +54,15 @@ class Assigned(Struct):
 
 
 class _Named(Struct, eq=False):
-    """A source with the parts of its path; `label` is the run's name, or "" if the folder names it.
+    """A source with the parts of its path.
 
+    `distinctive`: the part of the file's name that names the run, "" if the folder names it.
     `says_rank`: the trace or its name specifies the rank. `is_apart`: another node has the same rank.
     """
 
     source: Source
     parts: NameParts
-    label: str
+    distinctive: str
     says_rank: bool
     is_apart: bool = False
     rank: int | None = None
@@ -69,7 +71,7 @@ class _Named(Struct, eq=False):
 
     @property
     def kind(self) -> Kind:
-        return self.parts.job, self.parts.place if self.is_apart else "", self.label
+        return self.parts.job, self.parts.place if self.is_apart else "", self.distinctive
 
     @property
     def window_number(self) -> int | None:
@@ -84,11 +86,11 @@ def _named(source: Source) -> _Named:
     # In a file of several processes, ranks are only numbers of the processes.
     is_in_trace = not source.part.name and source.world_size != 1
     is_in_trace &= source.rank is not None or source.world_size is not None
-    label = parts.stem
+    distinctive = parts.stem
     if is_in_name or is_in_trace:
         rank = None if is_in_name else source.rank
-        label = parts.remainder if is_distinctive(parts.remainder, rank) else ""
-    return _Named(source, parts, label, is_in_name or source.rank is not None)
+        distinctive = parts.remainder if is_distinctive(parts.remainder, rank) else ""
+    return _Named(source, parts, distinctive, is_in_name or source.rank is not None)
 
 
 def assign(
@@ -123,11 +125,11 @@ class _Call(Struct):
         _resolve_additions(named)
         rank = self.options.rank
         for name, members in self._by_run(named, self.options.run).items():
-            self._rank(members, is_single=len(named) == 1)
+            self._set_ranks(members, is_single=len(named) == 1)
             kept = self._distinct(name, members)
             attempts = self._by_attempt(name, kept) if self.options.inbox else {name: kept}
             for attempt, group in attempts.items():
-                self._place(attempt, group)
+                self._set_targets(attempt, group)
         if rank is not None and len(named) > 1 and all(one.says_rank for one in named):
             self._note(hints.fill("{} is ignored: the files say their ranks", hints.option("rank", rank)))
 
@@ -184,7 +186,7 @@ class _Call(Struct):
     def _separate(self, named: Sequence[_Named]) -> None:
         """Nodes of a job that have a rank in common are different runs."""
         for members in _by_kind(named).values():
-            self._rank(members, is_single=len(named) == 1)
+            self._set_ranks(members, is_single=len(named) == 1)
             places: dict[tuple[int | None, str], set[str]] = defaultdict(set)
             for one in members:
                 places[one.rank, one.source.part.addition].add(one.parts.place)
@@ -206,7 +208,7 @@ class _Call(Struct):
             used.add(name.lower())
         return names
 
-    def _rank(self, members: Sequence[_Named], *, is_single: bool) -> None:
+    def _set_ranks(self, members: Sequence[_Named], *, is_single: bool) -> None:
         """Ranks for the sources of one run; None if a source specifies no rank but others of the run do."""
         (by_coordinate, kinds), requested = _ranks_by_coordinate(members), self.options.rank
         if len(kinds) > 1:
@@ -267,7 +269,7 @@ class _Call(Struct):
                 self._note(f"{run_of_attempt(run, number)} is another start of job {run}")
         return by_attempt
 
-    def _place(self, run: str, kept: Sequence[_Named]) -> None:
+    def _set_targets(self, run: str, kept: Sequence[_Named]) -> None:
         """Numbers profiling windows; refuses the later of two sources for one rank."""
         numbered = self._window_numbers([one for one in kept if not one.source.part.addition])
         numbered += [(one, one.window_number or 1) for one in kept if one.source.part.addition]
@@ -444,12 +446,12 @@ def _resolve_numbers(named: Sequence[_Named]) -> None:
     """trace_0, trace_1, …: the number is the rank only if every trace specifies that rank."""
     alike: dict[tuple[PurePath, str], list[_Named]] = defaultdict(list)
     for one in named:
-        if one.label in ("", one.parts.remainder):
+        if one.distinctive in ("", one.parts.remainder):
             alike[one.parts.job, re.sub("[0-9]+", "#", one.parts.remainder)].append(one)
     for members in alike.values():
-        if any(one.label for one in members):
+        if any(one.distinctive for one in members):
             for one in members:
-                one.label = one.parts.remainder
+                one.distinctive = one.parts.remainder
 
 
 def _resolve_additions(named: Sequence[_Named]) -> None:
@@ -461,14 +463,14 @@ def _resolve_additions(named: Sequence[_Named]) -> None:
     for one in named:
         folders[one.parts.job].append(one)
     for members in folders.values():
-        traces = {one.label for one in members if not one.source.part.addition}
+        traces = {one.distinctive for one in members if not one.source.part.addition}
         additions = [one for one in members if one.source.part.addition]
         names: dict[str, set[str]] = defaultdict(set)
         for one in additions:
-            names[one.source.part.addition].add(one.label)
-        if len(traces) == 1 and all(len(labels) == 1 for labels in names.values()):
+            names[one.source.part.addition].add(one.distinctive)
+        if len(traces) == 1 and all(len(texts) == 1 for texts in names.values()):
             for one in additions:
-                one.label = next(iter(traces))
+                one.distinctive = next(iter(traces))
 
 
 def _depths(kinds: Sequence[Kind]) -> dict[Kind, int]:
@@ -487,16 +489,16 @@ def _depths(kinds: Sequence[Kind]) -> dict[Kind, int]:
 
 
 def _wanted_name(kind: Kind, depth: int) -> str:
-    folder, place, label = kind
+    folder, place, distinctive = kind
     parts = [part for part in folder.parts if part != folder.anchor]
-    return ".".join(filter(None, (*parts[len(parts) - depth :], place, label)))
+    return ".".join(filter(None, (*parts[len(parts) - depth :], place, distinctive)))
 
 
 def _named_after(one: _Named, name: str) -> str:
     """What gave the name, unless it is that of the folder with the file."""
     if name == one.source.file.path.absolute().parent.name:
         return ""
-    if one.label and one.label == one.parts.stem and not one.says_rank:
+    if one.distinctive and one.distinctive == one.parts.stem and not one.says_rank:
         ranks = _rank_names(one.source.file.path)
         return f"the file, which says no rank (name those of one job {ranks})"
-    return "the file" if one.label else f"the folder {one.parts.job}"
+    return "the file" if one.distinctive else f"the folder {one.parts.job}"

@@ -1,4 +1,4 @@
-"""What a publish changes: how the changes of a call and the newest version of a run become the next one."""
+"""What `Store.publish` writes: how the changes of a call and the newest version of a run become the next."""
 
 from __future__ import annotations
 
