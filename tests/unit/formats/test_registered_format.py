@@ -17,6 +17,7 @@ import tracewarehouse as tw
 from trace_reading import ReadTrace, request
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
+from tracewarehouse.formats.redact.text import Redaction, Redactor
 from tracewarehouse.formats.registry import detect, format_named, formats, register, unregister
 
 HEADER = b"start,end,stream,name"
@@ -52,21 +53,26 @@ class ToyFile:
         return (Part(),)
 
     def read(self, part: Part, request: Request) -> ToySource:
-        return ToySource(self.path)
+        return ToySource(self.path, request)
 
 
 class ToySource:
-    """Each line is a kernel."""
+    """Each line is a kernel. Secrets in names are replaced here: nothing after a source looks for them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, request: Request) -> None:
         self._data = path.read_bytes()
         rows = list(csv.DictReader(self._data.decode().splitlines()))
         starts, ends = ([int(row[name]) for row in rows] for name in ("start", "end"))
+        redactor = Redactor(request.salt, request.policy)
+        names = [redactor.clean(row["name"]) for row in rows]
+        self._redactions = tuple(
+            Redaction(at, "$.name", kind) for at, (_, kinds) in enumerate(names) for kind in kinds
+        )
         self._batch = pa.RecordBatch.from_pydict({
             "event_id": pa.array(range(len(rows)), pa.int64()),
             "ph": pa.array(["X"] * len(rows)),
             "category": pa.array(["kernel"] * len(rows)),
-            "name": pa.array([row["name"] for row in rows]),
+            "name": pa.array([name for name, _ in names]),
             "pid": pa.array(["0"] * len(rows)),
             "tid": pa.array([row["stream"] for row in rows]),
             "ts_ns": pa.array(starts, pa.int64()),
@@ -83,7 +89,8 @@ class ToySource:
 
     def outcome(self) -> Outcome:
         size = len(self._data)
-        return Outcome(hashlib.sha256(self._data).hexdigest(), "{}", size, size, events=self._batch.num_rows)
+        digest, events = hashlib.sha256(self._data).hexdigest(), self._batch.num_rows
+        return Outcome(digest, "{}", size, size, events=events, redactions=self._redactions)
 
 
 @pytest.fixture
@@ -120,6 +127,18 @@ def test_a_registered_format_is_ingested_and_analyzed(tmp_path: Path, toy: ToyFo
     (rank,) = warehouse.info("trace").ranks.rows()
     assert (rank["source_format"], rank["source_name"], rank["status"]) == ("toy_csv", "trace.csv", "intact")
     assert [file.state for file in warehouse.ingest(path).files] == ["same"]
+
+
+def test_a_registered_format_replaces_secrets_itself(tmp_path: Path, toy: ToyFormat) -> None:
+    secret = "-".join(("never", "stored", "42"))
+    path = tmp_path / "trace.csv"
+    path.write_bytes(HEADER + f"\n100,200,7,password={secret}\n150,300,8,gemm\n".encode())
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(path)
+    name, other = (row["name"] for row in warehouse.query("SELECT name FROM events ORDER BY ts_ns").rows())
+    assert secret not in name and name.startswith("password=[redacted:") and other == "gemm"
+    counted = warehouse.query("SELECT rows FROM data_quality WHERE rule = 'redacted_value'")
+    assert counted.rows() == [{"rows": 1}]
 
 
 def two_ranks(folder: Path) -> list[Path]:
