@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tracewarehouse.formats.base import values_of
 from tracewarehouse.formats.protobuf import DamagedError, Fields, Wire
-from tracewarehouse.formats.source_tables import to_ints
+from tracewarehouse.formats.source_tables import stacked, to_ints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,10 +31,13 @@ _CATEGORY_IID, _ANNOTATION, _TYPE, _NAME_IID, _TRACK, _CATEGORY, _NAME = 3, 4, 9
 _LABEL_IID, _BOOL, _UNSIGNED, _SIGNED, _TEXT, _LABEL, _TEXT_IID = 1, 2, 3, 4, 6, 10, 17
 _PROCESS, _THREAD = 3, 4
 _COUNTER: Final = 4
+_STREAM: Final = "Stream_Id"
+# The track of each record, which names its stream.
+_ON: Final = ""
 # Annotations that are columns of the CSV files; others keep their name.
 _COLUMNS: Final = {
     "begin_ns": "Start_Timestamp", "end_ns": "End_Timestamp", "corr_id": "Correlation_Id",
-    "agent": "Agent_Id", "queue": "Queue_Id", "stream_id": "Stream_Id", "tid": "Thread_Id",
+    "agent": "Agent_Id", "queue": "Queue_Id", "stream_id": _STREAM, "tid": "Thread_Id",
     "kernel_id": "Kernel_Id",
     "group_segment_size": "Group_Segment_Size", "copy_bytes": "bytes", "src_agent": "Source_Agent_Id",
     "dst_agent": "Destination_Agent_Id",
@@ -45,6 +48,7 @@ _MOST_LABELS: Final = 200
 _LEAST_VALUES: Final = 2_000_000
 _MOST_REPEATED: Final = 64
 _LEAST_REPEATED: Final = 64 << 20
+_MOST_SEQUENCES: Final = 1 << 16
 
 
 class Records(NamedTuple):
@@ -57,24 +61,149 @@ class Records(NamedTuple):
 
 
 class _Packets(NamedTuple):
-    """The packets of a trace. IDs of texts are those of a scope: a sequence up to the next restart."""
+    """Some packets of a trace, and the scope of each."""
 
-    wire: Wire
     fields: Fields
     scope: Numbers
 
-    def named(self, kind: int, of: Fields, own: int, id_: int, scopes: Numbers) -> pa.Array:
-        """The texts of a field in each message, or those with the ID in another field."""
-        interned = self.fields.of(_INTERNED)
-        entries = self.wire.fields(interned).of(kind)
-        fields, count = self.wire.fields(entries), len(entries.start)
-        known = _keys(self.scope[interned.message[entries.message]], fields.last(1, count), -2)
-        places = _places(known, _keys(scopes, of.last(id_, len(scopes)), -1))
-        texts = self.wire.texts_of(fields.of(2), count, _LONGEST_NAME)
-        named = self.wire.repeated(texts, pa.array(places, mask=places < 0))
-        return pc.coalesce(
-            self.wire.texts_of(of.of(own), len(scopes), _LONGEST_NAME), named.dictionary_decode()
+
+class _Reader:
+    """Reads packets one piece after the other. IDs of texts are those of a sequence, until it restarts."""
+
+    def __init__(self, wire: Wire, categories: Mapping[str, str]) -> None:
+        self._wire = wire
+        self._categories = categories
+        self._scope_of: dict[int, int] = {}
+        self._scopes = 0
+        # The texts that each kind of IDs has in these scopes.
+        self._texts: dict[int, tuple[Numbers, pa.Array]] = {}
+        self._words: dict[str, int] = {}
+        self._rows = 0
+        self.batches: dict[str, list[dict[str, pa.Array]]] = {name: [] for name in categories}
+        self.tracks: list[tuple[Numbers, pa.Array]] = []
+        self.pids: dict[int, Numbers] = {}
+        self.counters = self.slices = 0
+
+    def read(self, found: Fields) -> None:
+        """Adds the records and tracks in packets, which follow those that were read before."""
+        fields, count = self._wire.fields(found), len(found.start)
+        scope = self._new_scopes(fields.last(_SEQUENCE, count), fields.last(_FLAGS, count) & 1 == 1)
+        packets, events = _Packets(fields, scope), fields.of(_EVENT)
+        event, rows, scopes = self._wire.fields(events), len(events.start), scope[events.message]
+        self._rows += rows
+        columns = self._annotations(packets, event, rows, scopes) | {_ON: pa.array(event.last(_TRACK, rows))}
+        category = self._named(packets, _CATEGORIES, event, _CATEGORY, _CATEGORY_IID, scopes)
+        name = self._named(packets, _NAMES, event, _NAME, _NAME_IID, scopes)
+        is_timed = pc.is_valid(columns.get("Start_Timestamp", pa.nulls(rows)))
+        for each, named in self._categories.items():
+            is_named = pc.equal(category.dictionary, each).take(category.indices)
+            mask = pc.fill_null(pc.and_(is_named, is_timed), False)
+            if pc.any(mask).as_py():
+                kept = {key: column.filter(mask) for key, column in {**columns, named: name}.items()}
+                self.batches[each].append({
+                    key: _compact(column) for key, column in kept.items() if column.null_count < len(column)
+                })  # fmt: skip
+        kinds = event.last(_TYPE, rows)
+        self.counters += int((kinds == _COUNTER).sum())
+        self.slices += int(np.isin(kinds, (1, 3)).sum())
+        self._add_tracks(packets)
+
+    def _new_scopes(self, sequence: Numbers, is_restart: NDArray[np.bool_]) -> Numbers:
+        """The scope of each packet."""
+        order = np.argsort(sequence, kind="stable")
+        numbers, first, place = np.unique(sequence[order], return_index=True, return_inverse=True)
+        known = np.array([self._scope_of.get(number, -1) for number in numbers.tolist()], np.int64)
+        is_new = is_restart[order]
+        is_new[first[known < 0]] = True
+        begun = np.cumsum(is_new)
+        is_later = begun > (begun[first] - is_new[first])[place]
+        in_order = np.where(is_later, self._scopes + begun, known[place])
+        self._scope_of |= zip(
+            numbers.tolist(), in_order[np.append(first[1:], len(order)) - 1].tolist(), strict=True
         )
+        if len(self._scope_of) > _MOST_SEQUENCES:
+            raise DamagedError(0, f"more than {_MOST_SEQUENCES:,} sequences, from the message")
+        self._scopes += int(is_new.sum())
+        scope = np.empty_like(in_order)
+        scope[order] = in_order
+        return scope
+
+    def _named(
+        self, packets: _Packets, kind: int, of: Fields, own: int, id_: int, scopes: Numbers
+    ) -> pa.DictionaryArray:
+        """The texts of a field in each message, or those with the ID in another field."""
+        interned, wire = packets.fields.of(_INTERNED), self._wire
+        entries = wire.fields(interned).of(kind)
+        fields, count = wire.fields(entries), len(entries.start)
+        keys = _keys(packets.scope[interned.message[entries.message]], fields.last(1, count), -2)
+        texts = wire.texts_of(fields.of(2), count, _LONGEST_NAME)
+        known, known_texts = self._texts.get(kind, (keys[:0], texts[:0]))
+        # Of several texts with one ID the last one counts.
+        backward = np.concatenate((known, keys))[::-1]
+        keys, last = np.unique(backward, return_index=True)
+        texts = pa.concat_arrays([known_texts, texts]).take(pa.array(len(backward) - 1 - last))
+        is_live = np.isin(keys >> 32, list(self._scope_of.values()))
+        self._texts[kind] = keys[is_live], texts.filter(pa.array(is_live))
+        wanted = _keys(scopes, of.last(id_, len(scopes)), -1)
+        places, given = _places(keys, wanted), of.of(own)
+        places[given.message] = len(texts) + np.arange(len(given.message))
+        texts = pa.concat_arrays([texts, wire.texts(given.start, given.end, _LONGEST_NAME)])
+        return wire.repeated(texts, pa.array(places, mask=places < 0))
+
+    def _annotations(
+        self, packets: _Packets, event: Fields, rows: int, scopes: Numbers
+    ) -> dict[str, pa.Array]:
+        """The annotations of events as columns: integers, or texts if one of them is a text."""
+        given = event.of(_ANNOTATION)
+        fields, count, scopes = self._wire.fields(given), len(given.start), scopes[given.message]
+        words = self._word_of(self._named(packets, _LABELS, fields, _LABEL, _LABEL_IID, scopes))
+        texts = self._named(packets, _TEXTS, fields, _TEXT, _TEXT_IID, scopes)
+        values, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)
+        for number in (_BOOL, _UNSIGNED, _SIGNED):
+            numbers = fields.of(number)
+            values[numbers.message], missing[numbers.message] = numbers.value, False
+        integers = pa.array(values, mask=missing)
+        columns: dict[str, pa.Array] = {}
+        for word, number in self._words.items():
+            places, chosen = np.full(rows, -1), np.flatnonzero(words == number)
+            places[given.message[chosen]] = chosen
+            at = pa.array(places, mask=places < 0)
+            column, named = integers.take(at), texts.take(at)
+            if named.null_count < rows:
+                if column.null_count < rows:
+                    named = pc.coalesce(named.cast(pa.string()), column.cast(pa.string())).dictionary_encode()
+                column = named
+            name = _COLUMNS.get(word.lower(), word)
+            is_known = name.lower() in {known.lower() for known in columns}
+            columns[f"{name}#{number}" if is_known else name] = column
+        return columns
+
+    def _word_of(self, labels: pa.DictionaryArray) -> Numbers:
+        """The number of each label."""
+        codes = values_of(labels.indices, -1).astype(np.int64)
+        used, first = np.unique(codes, return_index=True)
+        number_of = np.full(len(labels.dictionary) + 1, -1)
+        for code in used[np.argsort(first)].tolist():
+            if code >= 0:
+                word = labels.dictionary[code].as_py()
+                number_of[code] = self._words.setdefault(word, len(self._words))
+        words = len(self._words)
+        if words > _MOST_LABELS or words * self._rows > max(_LEAST_VALUES, len(self._wire.data)):
+            raise DamagedError(0, f"{words:,} names of annotations, from the message")
+        return number_of[codes]
+
+    def _add_tracks(self, packets: _Packets) -> None:
+        """Adds the stream in the name of each track, and the processes."""
+        descriptors = packets.fields.of(_DESCRIPTOR)
+        track, count = self._wire.fields(descriptors), len(descriptors.start)
+        names = pc.extract_regex(
+            self._wire.texts_of(track.of(2), count, _LONGEST_NAME), r"STREAM \[(?P<stream>\d+)\]"
+        )
+        self.tracks.append((track.last(1, count), to_ints(pc.struct_field(names, "stream"))))
+        for number in (_PROCESS, _THREAD):
+            pids = self._wire.fields(track.of(number)).of(1).value
+            if len(pids):
+                self.pids.setdefault(number, pids)
 
 
 def _keys(scopes: Numbers, ids: Numbers, none: int) -> Numbers:
@@ -82,85 +211,44 @@ def _keys(scopes: Numbers, ids: Numbers, none: int) -> Numbers:
 
 
 def _places(known: Numbers, wanted: Numbers) -> Numbers:
-    """The last place of each number, -1 if it is not there."""
-    order = np.argsort(known, kind="stable")
-    found = np.searchsorted(known[order], wanted, "right") - 1
+    """The place of each number among those that are known, which are in order; -1 if it is not there."""
     if not len(known):
         return np.full(len(wanted), -1)
-    places = order[np.maximum(found, 0)]
-    return np.where((found >= 0) & (known[places] == wanted), places, -1)
+    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return np.where(known[places] == wanted, places, -1)
+
+
+def _compact(column: pa.Array) -> pa.Array:
+    """The column, whose dictionary has only the texts of its rows."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    used = column.indices.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(used.indices, column.dictionary.take(used.dictionary))
 
 
 def records(data: NDArray[np.uint8], categories: Mapping[str, str]) -> Records:
     """The records in a trace, with the column that has the name in each category. Raises DamagedError."""
     wire = Wire(data, left_bytes=max(_LEAST_REPEATED, _MOST_REPEATED * len(data)))
-    packets = wire.children(0, len(data)).of(_PACKET)
-    fields, count = wire.fields(packets), len(packets.start)
-    sequence, flags = fields.last(_SEQUENCE, count), fields.last(_FLAGS, count)
-    order = np.argsort(sequence, kind="stable")
-    is_new = np.diff(sequence[order], prepend=-1) != 0
-    scope = np.zeros(count, np.int64)
-    scope[order] = np.cumsum(is_new | (flags[order] & 1 == 1))
-    found, events = _Packets(wire, fields, scope), fields.of(_EVENT)
-    event, rows, scopes = wire.fields(events), len(events.start), scope[events.message]
-    columns = _annotations(found, event, rows, scopes)
-    streams, pid = _tracks(found, event.last(_TRACK, rows))
-    columns["Stream_Id"] = (
-        pc.coalesce(to_ints(columns["Stream_Id"]), streams) if "Stream_Id" in columns else streams
-    )
-    category = found.named(_CATEGORIES, event, _CATEGORY, _CATEGORY_IID, scopes)
-    name = found.named(_NAMES, event, _NAME, _NAME_IID, scopes)
-    is_timed = pc.is_valid(columns.get("Start_Timestamp", pa.nulls(rows)))
+    reader = _Reader(wire, categories)
+    for fields in wire.pieces(0, len(data)):
+        reader.read(fields.of(_PACKET))
+    ids = np.concatenate([each for each, _ in reader.tracks])
+    ids, last = np.unique(ids[::-1], return_index=True)
+    streams = pa.concat_arrays([each for _, each in reader.tracks])[::-1].take(pa.array(last))
     tables = {}
-    for each, named in categories.items():
-        mask = pc.fill_null(pc.and_(pc.equal(category, each), is_timed), False)
-        table = pa.table({**columns, named: name}).filter(mask).combine_chunks()
-        tables[each] = table.select(
-            [it for it in table.column_names if table.column(it).null_count < len(table)]
-        )
-    kinds = event.last(_TYPE, rows)
-    slices = int(np.isin(kinds, (1, 3)).sum())
-    read = sum(table.num_rows for table in tables.values())
-    return Records(tables, pid, int((kinds == _COUNTER).sum()), slices - read)
-
-
-def _tracks(found: _Packets, wanted: Numbers) -> tuple[pa.Array, int]:
-    """The stream in the name of each track, and the process."""
-    descriptors = found.fields.of(_DESCRIPTOR)
-    track, count = found.wire.fields(descriptors), len(descriptors.start)
-    names = pc.extract_regex(
-        found.wire.texts_of(track.of(2), count, _LONGEST_NAME), r"STREAM \[(?P<stream>\d+)\]"
-    )
-    places = _places(track.last(1, count), wanted)
-    streams = to_ints(pc.struct_field(names, "stream")).take(pa.array(places, mask=places < 0))
-    owners = (found.wire.fields(track.of(number)).of(1).value for number in (_PROCESS, _THREAD))
-    pids = np.concatenate([*owners, np.zeros(1, np.int64)])
-    return streams, int(pids[0])
-
-
-def _annotations(found: _Packets, event: Fields, rows: int, scopes: Numbers) -> dict[str, pa.Array]:
-    """The annotations of events as columns: integers, or texts if one of them is a text."""
-    given = event.of(_ANNOTATION)
-    fields, count, scopes = found.wire.fields(given), len(given.start), scopes[given.message]
-    labels = found.named(_LABELS, fields, _LABEL, _LABEL_IID, scopes)
-    texts = found.named(_TEXTS, fields, _TEXT, _TEXT_IID, scopes)
-    values, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)
-    for number in (_BOOL, _UNSIGNED, _SIGNED):
-        numbers = fields.of(number)
-        values[numbers.message], missing[numbers.message] = numbers.value, False
-    integers, encoded = pa.array(values, mask=missing), labels.dictionary_encode()
-    words, codes = encoded.dictionary.to_pylist(), values_of(encoded.indices, -1)
-    if len(words) > _MOST_LABELS or len(words) * rows > max(_LEAST_VALUES, len(found.wire.data)):
-        raise DamagedError(0, f"{len(words):,} names of annotations, from the message")
-    columns: dict[str, pa.Array] = {}
-    for number, word in enumerate(words):
-        places, chosen = np.full(rows, -1), np.flatnonzero(codes == number)
-        places[given.message[chosen]] = chosen
-        at = pa.array(places, mask=places < 0)
-        column, named = integers.take(at), texts.take(at)
-        if named.null_count < rows:
-            column = pc.coalesce(named, column.cast(pa.string()))
-        name = _COLUMNS.get(word.lower(), word)
-        is_known = name.lower() in {known.lower() for known in columns}
-        columns[f"{name}#{number}" if is_known else name] = column
-    return columns
+    for each, batches in reader.batches.items():
+        table = stacked(batches)
+        batches.clear()
+        if table.num_rows:
+            places = _places(ids, table.column(_ON).to_numpy())
+            found = streams.take(pa.array(places, mask=places < 0))
+            if _STREAM in table.column_names:
+                found = pc.coalesce(to_ints(table.column(_STREAM)), found)
+                table = table.set_column(table.column_names.index(_STREAM), _STREAM, found)
+            elif found.null_count < len(found):
+                table = table.append_column(_STREAM, found)
+            table = table.drop_columns([_ON])
+        tables[each] = table
+    others = reader.slices - sum(table.num_rows for table in tables.values())
+    pids = next(iter(dict(sorted(reader.pids.items())).values()), (0,))
+    return Records(tables, int(pids[0]), reader.counters, others)

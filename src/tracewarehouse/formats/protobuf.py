@@ -17,6 +17,8 @@ from msgspec import Struct
 from tracewarehouse.formats.base import values_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.int64]
@@ -34,6 +36,7 @@ _LEAST_WINDOW: Final = 1 << 12
 _MOST_WINDOW: Final = 1 << 20
 _FEW: Final = 64
 _MOST_SINGLE_FIELDS: Final = 500_000
+_PIECE_FIELDS: Final = 1 << 16
 _LEAST_REPEATED: Final = 32 << 20
 
 
@@ -170,6 +173,13 @@ def _run(data: NDArray[np.uint8], at: int, end: int, key: int) -> tuple[Numbers,
     return start[found] + at, stop[found] + at
 
 
+def _ordered(singles: list[tuple[int, int, int, int]], runs: list[NDArray[np.int64]]) -> Fields:
+    """Fields that were read one by one, and in runs, in order of their position in one message."""
+    fields = np.concatenate([np.array(singles, np.int64).reshape(-1, 4).T, *runs], axis=1)
+    key, value, begin, stop = fields[:, np.argsort(fields[3], kind="stable")]
+    return Fields(np.zeros(len(key), np.int64), key >> 3, value, begin, stop)
+
+
 class Wire(Struct):
     """An encoded message; `left` is how many more fields are read one by one, and bytes of texts repeated."""
 
@@ -178,12 +188,20 @@ class Wire(Struct):
     left_bytes: int = _LEAST_REPEATED
 
     def children(self, start: int, end: int) -> Fields:
-        """The fields of one message, of which there may be many."""
+        """The fields of one message."""
+        pieces = zip(*self.pieces(start, end), strict=True)
+        return Fields(*(np.concatenate(each) for each in pieces))
+
+    def pieces(self, start: int, end: int) -> Iterator[Fields]:
+        """The fields of one message, of which there may be many, in pieces; there is at least one."""
         view, at, before, same, patience, window = self.data.data, start, -1, 0, 8, _LEAST_WINDOW
         singles: list[tuple[int, int, int, int]] = []
         runs: list[NDArray[np.int64]] = []
-        count = 0
+        count, held = 0, 0
         while at < end:
+            if held + len(singles) >= _PIECE_FIELDS:
+                yield _ordered(singles, runs)
+                singles, runs, held = [], [], 0
             singles.append(field_at(view, at, end))
             (key, _, _, at), self.left = singles[-1], self.left - 1
             if self.left < 0:
@@ -193,17 +211,16 @@ class Wire(Struct):
             if same < patience:
                 continue
             found = 0
-            while (run := _run(self.data, at, min(at + window, end), key))[0].size:
+            while held < _PIECE_FIELDS and (run := _run(self.data, at, min(at + window, end), key))[0].size:
                 runs.append(np.stack((np.full_like(run[0], key), np.zeros_like(run[0]), *run)))
-                found, at, window = found + len(run[0]), int(run[1][-1]), min(4 * window, _MOST_WINDOW)
+                found, held = found + len(run[0]), held + len(run[0])
+                at, window = int(run[1][-1]), min(4 * window, _MOST_WINDOW)
                 if (count := count + len(run[0])) > max(_MANY_FIELDS, (at - start) // _LEAST_BYTES):
                     raise DamagedError(at, f"{count:,} events or names that are almost empty")
             same, window = 0, _LEAST_WINDOW
             # Searching for short runs takes longer than reading them.
-            patience *= 2 if found < _FEW else 1
-        fields = np.concatenate([np.array(singles, np.int64).reshape(-1, 4).T, *runs], axis=1)
-        key, value, begin, stop = fields[:, np.argsort(fields[3], kind="stable")]
-        return Fields(np.zeros(len(key), np.int64), key >> 3, value, begin, stop)
+            patience *= 2 if found < _FEW and held < _PIECE_FIELDS else 1
+        yield _ordered(singles, runs)
 
     def fields(self, given: Fields) -> Fields:
         """The fields of messages that are the content of fields."""

@@ -96,7 +96,7 @@ class Rocprofv3Source(TextSource):
 
     def _read(self) -> None:
         number = int(self._part.name.split()[0]) if self._part.name else 0
-        process = self._process = _decode(self._path, self._text.buffer)[number]
+        process = self._process = _decode(self._path, self._take_text().buffer)[number]
         contract = contract_of(NAME)
         tables = {table.name: self._table(table) for table in contract.raw_tables}
         params = {"pid": str(process.metadata.get("pid", 0))}
@@ -109,6 +109,7 @@ class Rocprofv3Source(TextSource):
         for name, raw in process.buffer_records.items():
             if name not in tables and bytes(raw).strip() != b"[]":
                 self._notes.add("table_not_read", 1, f"buffer_records.{name}")
+        process.buffer_records.clear()  # the text, of which only what describes the process is needed
 
     def _table(self, table: RawTable) -> pa.RecordBatchReader:
         """A table of the contract: records of the file, or what describes the process."""
@@ -182,7 +183,8 @@ class Rocprofv3CsvSource(CollectedSource):
         """A table of the contract. Other texts in a column of numbers are reported, and null."""
         numbers = {name for names, type_ in table.columns if type_ == "BIGINT" for name in names.split("|")}
         for at, name in enumerate(found.column_names):
-            if name in numbers and pa.types.is_string((texts := found.column(name)).type):
+            if name in numbers and (texts := found.column(name)).type != pa.int64():
+                texts = texts.cast(pa.string())
                 values = to_ints(_agent_numbers(texts) if name in _AGENTS else texts)
                 lost = 0 if name in _AGENTS else values.null_count - texts.null_count
                 self._notes.add("unusable_value", lost, f"{table.name}: {name}")
@@ -224,7 +226,7 @@ class Rocprofv3PerfettoSource(TextSource, Rocprofv3CsvSource):
     """A Source with the activities of one process, whose records are slices of a Perfetto trace."""
 
     def _found(self, names: list[str]) -> tuple[dict[str, pa.Table], pa.Table, int | str]:
-        text = self._text
+        text = self._take_text()
         if text.cut:
             raise TraceFormatError(self._path, text.cut, hint="record or copy the trace again")
         columns = {_KERNELS: "Kernel_Name", _COPIES: "Direction"}
@@ -286,8 +288,8 @@ def _csv_gpus(agents: pa.Table, kernels: pa.Table, copies: pa.Table) -> tuple[pa
         (copies, "Destination_Agent_Id", "Direction", "TO_DEVICE"),
     ):
         if column in table.column_names and text in table.column_names:
-            of_gpus = table.filter(pc.match_substring(table.column(text), word))
-            named.update(pc.unique(of_gpus.column(column)).to_pylist())
+            texts, ids = (table.column(name).cast(pa.string()) for name in (text, column))
+            named.update(pc.unique(ids.filter(pc.match_substring(texts, word))).to_pylist())
     numbers = to_ints(_agent_numbers(pa.array([str(each) for each in named], pa.string())))
     used = set(numbers.drop_null().to_pylist())
     orders = [[row.get(column) for row in rows] for column in ("Logical_Node_Id", "Node_Id")]

@@ -106,6 +106,22 @@ def redacted(table: pa.Table, redactor: Redactor) -> tuple[pa.Table, tuple[Redac
     return table, tuple(found)
 
 
+def stacked(batches: Sequence[Mapping[str, pa.Array]]) -> pa.Table:
+    """A table of batches whose columns may differ: each has the type that holds the values of all batches."""
+    types: dict[str, pa.DataType] = {}
+    for name, column in (each for batch in batches for each in batch.items()):
+        types[name] = column.type if types.get(name) in (None, column.type) else pa.string()
+    rows = [len(next(iter(batch.values()))) for batch in batches]
+    pieces = {
+        name: [
+            batch[name].cast(type_) if name in batch else pa.nulls(count, type_)
+            for batch, count in zip(batches, rows, strict=True)
+        ]
+        for name, type_ in types.items()
+    }
+    return pa.table({name: pa.chunked_array(pieces[name], type_) for name, type_ in types.items()})
+
+
 def declared_type(type_: str) -> pa.DataType:
     """The Arrow type of a column by its declaration."""
     if any(word in type_ for word in _INTEGER_TYPES):
@@ -115,10 +131,13 @@ def declared_type(type_: str) -> pa.DataType:
 
 def to_ints(column: pa.Array) -> pa.Array:
     """Numbers or texts as integers; null where they are none."""
+    if pa.types.is_integer(column.type):
+        return column
     if pa.types.is_floating(column.type):
         values = column.to_numpy(zero_copy_only=False)
         whole = np.isfinite(values) & (np.floor(values) == values) & (np.abs(values) < 2**63)
         return pa.array(np.where(whole, values, 0).astype(np.int64), mask=~whole)
+    column = column.cast(pa.string())
     numbers = pc.match_substring_regex(column, r"^-?[0-9]{1,18}$")
     return pc.if_else(numbers, column, pa.scalar(None, pa.string())).cast(pa.int64())
 
@@ -200,13 +219,13 @@ class ActivityRows(Struct):
         names = self._names()
         # The pieces of a column are freed once it is in order.
         ordered = {name: self._ordered(name, place) for name in names if name not in _TEXTS}
-        texts = {name: pa.concat_arrays(self._pieces(name)) for name in names if name in _TEXTS}
+        texts = {name: _Texts(self._pieces(name)) for name in names if name in _TEXTS}
         self._collected.clear()
         # A batch holds all rows, unless there are many or they have very long texts.
-        is_long = any(column.nbytes > _LONG_TEXTS for column in texts.values())
+        is_long = any(each.bytes > _LONG_TEXTS for each in texts.values())
         step = OUTPUT_ROWS if is_long or self.rows > _MOST_IN_ONE else self.rows
         for first in range(0, len(order), step):
-            rows = pa.array(order[first : first + step])
+            rows = order[first : first + step]
             yield self._batch(
                 {
                     name: texts[name].take(rows) if name in texts else ordered[name].slice(first, step)
@@ -295,6 +314,33 @@ class ActivityRows(Struct):
         mask = np.zeros(len(args), np.bool_)
         mask[rows[list(texts)]] = True
         return pc.replace_with_mask(args, pa.array(mask), pa.array(list(texts.values()), args.type))
+
+
+class _Texts:
+    """A column of texts, of which each piece is freed once all of its rows are taken."""
+
+    def __init__(self, pieces: list[pa.Array]) -> None:
+        self._pieces = pieces
+        self._edges = np.cumsum([0, *map(len, pieces)])
+        self._left = np.diff(self._edges)
+        self.bytes = sum(piece.nbytes for piece in pieces)
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Array:
+        """The texts of these rows, each of which is taken once."""
+        piece_of = np.searchsorted(self._edges, rows, side="right") - 1
+        order = np.argsort(piece_of, kind="stable")
+        numbers, first = np.unique(piece_of[order], return_index=True)
+        taken = []
+        for number, some in zip(numbers.tolist(), np.split(rows[order], first[1:]), strict=True):
+            taken.append(self._pieces[number].take(pa.array(some - self._edges[number])))
+            self._left[number] -= len(some)
+            if not self._left[number]:
+                self._pieces[number] = None
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        found = pa.concat_arrays(taken)
+        del taken
+        return found.take(pa.array(place))
 
 
 def _order(starts: pa.ChunkedArray, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -474,13 +520,19 @@ class CollectedSource(FileSource):
 
 
 class TextSource(CollectedSource):
-    """A CollectedSource whose file is read as a whole, once: `_text`. It is kept for other parts."""
+    """A CollectedSource whose file is read as a whole, once. It is kept for other parts."""
 
     _text: Text
 
     def _digest(self) -> FileContent:
-        self._text = read_text(self._path, self._request.spill, keep=bool(self._part.name))
-        return FileContent(self._text.digest, self._text.text_bytes, self._text.stored_bytes)
+        text = self._text = read_text(self._path, self._request.spill, keep=bool(self._part.name))
+        return FileContent(text.digest, text.text_bytes, text.stored_bytes)
+
+    def _take_text(self) -> Text:
+        """The text, once: it is freed when it is read."""
+        text = self._text
+        del self._text
+        return text
 
 
 @lru_cache(maxsize=8)

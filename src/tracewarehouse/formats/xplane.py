@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from tracewarehouse.formats.base import Part, PartFormat
 from tracewarehouse.formats.file_text import read_text
 from tracewarehouse.formats.mapped import arrow_table, contract_of, map_tables
 from tracewarehouse.formats.protobuf import LENGTH, DamagedError, Fields, Wire, field_at
-from tracewarehouse.formats.source_tables import TextSource, counted, to_ints
+from tracewarehouse.formats.source_tables import TextSource, counted, stacked, to_ints
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ _LONGEST_NAME: Final = 64
 # Names are repeated for each event: this many bytes per byte of the file at most, in small files more.
 _MOST_REPEATED: Final = 40
 _LEAST_REPEATED: Final = 32 << 20
-_BATCH_EVENTS: Final = 1 << 17
+_BATCH_BYTES: Final = 2 << 20
+_EVENT_BYTES: Final = 32
 # Later times count from the epoch; smaller ones from the start of the profile.
 _ABSOLUTE_NS: Final = 10**17
 _PS: Final = 1_000
@@ -180,8 +182,11 @@ def _events(plane: _Plane, offset_ns: int) -> Iterator[dict[str, pa.Array]]:
     ids, texts, starts, events = _lines(plane, offset_ns)
     shown = pc.coalesce(event_names.others, event_names.names)
     full = pc.if_else(pc.equal(shown, event_names.names), None, event_names.names)
-    for first in range(0, len(events.start), _BATCH_EVENTS):
-        some = Fields(*(each[first : first + _BATCH_EVENTS] for each in events))
+    # Events that are read together have few bytes: their fields take much more memory.
+    read = np.cumsum(events.end - events.start + _EVENT_BYTES) // _BATCH_BYTES
+    edges = [0, *(np.flatnonzero(np.diff(read)) + 1).tolist(), len(read)]
+    for first, last in pairwise(edges) if len(read) else ():
+        some = Fields(*(each[first:last] for each in events))
         rows, line = len(some.start), some.message
         fields = plane.wire.fields(some)
         given = fields.of(_STATS)
@@ -323,11 +328,12 @@ class XplaneSource(TextSource):
     """A Source with the events of one device. The constructor reads the file."""
 
     def _read(self) -> None:
-        content = _decoded(self._path, self._text)
+        content = _decoded(self._path, self._take_text())
         devices = content.devices()
         named = [each for each in devices if "{}:{}".format(*each) == self._part.name]
         own = next(iter(named or devices), None)
-        self._own = [plane for plane in content.planes if own is not None and plane.device == own]
+        planes = (plane for plane in content.planes if own is not None and plane.device == own)
+        self._properties = [_properties(plane) for plane in islice(planes, 1)]
         self._facts_of_file, self._hosts = content.facts, content.hosts
         start_ns = content.facts.get("profile_start_time")
         self.base_time_ns = start_ns if isinstance(start_ns, int) else 0
@@ -356,8 +362,7 @@ class XplaneSource(TextSource):
             header["host_name"] = self._hosts[0]
         if version := self._facts_of_file.get("jax_version"):
             header["framework_version"] = version
-        properties = [_properties(plane) for plane in self._own[:1]]
-        return header | ({"deviceProperties": properties} if properties else {})
+        return header | ({"deviceProperties": self._properties} if self._properties else {})
 
     def _facts(self) -> Mapping[str, object]:
         # A device may be idle for a while after the profiler starts.
@@ -383,37 +388,31 @@ def _tables(
     batches: list[dict[str, pa.Array]] = []
     elsewhere: list[pa.Array] = []
     unread: list[str] = []
+    names: dict[str, str] = {}
+    others: dict[str, None] = {}
+
+    def is_read(name: str) -> bool:
+        """Whether a column is one of the first, and differs from others in more than case."""
+        if len(names) < _MOST_STATS:
+            names.setdefault(name.casefold(), name)
+        if names.get(name.casefold()) == name:
+            return True
+        others[f"statistic {name}"] = None
+        return False
+
     for plane in planes:
         if plane.device is None and not plane.name.startswith(_HOST):
             if lines := len(plane.children.of(_LINES).start):
                 unread.append(f"{plane.name}: {counted(lines, 'line')}")
         elif plane.device in (own, None):
-            batches += (_labels(plane, each) | each for each in _events(plane, start_ns))
+            for each in _events(plane, start_ns):
+                columns = _labels(plane, each) | each
+                batches.append({name: columns[name] for name in columns if is_read(name)})
         elif is_first:
             found = (each.get("correlation_id") for each in _events(plane, start_ns))
-            elsewhere += (
-                each if each.type == pa.int64() else to_ints(_plain(each)) for each in found if each
-            )
-    # Columns have the type that holds the values of all batches.
-    types: dict[str, pa.DataType] = {}
-    names: dict[str, str] = {}
-    for name, column in (each for batch in batches for each in batch.items()):
-        if names.setdefault(name.casefold(), name) == name and len(names) <= _MOST_STATS:
-            types[name] = column.type if types.get(name) in (None, column.type) else pa.string()
-        elif name not in types:
-            unread.append(f"statistic {name}")
-    columns = {
-        name: pa.chunked_array(
-            [
-                batch[name].cast(type_) if name in batch else pa.nulls(len(batch["line.id"]), type_)
-                for batch in batches
-            ],
-            type_,
-        )
-        for name, type_ in types.items()
-    }
+            elsewhere += (to_ints(each) for each in found if each)
     calls = pa.table({"correlation_id": pa.chunked_array(elsewhere, pa.int64())})
-    return {"events": pa.table(columns), "elsewhere": calls}, unread
+    return {"events": stacked(batches), "elsewhere": calls}, [*unread, *others]
 
 
 def _labels(plane: _Plane, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:

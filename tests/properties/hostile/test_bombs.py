@@ -11,6 +11,7 @@ import pytest
 
 from hostile.corpus import GOOD, PLAIN
 from hostile.test_numbers import measured
+from xplane_writer import Event, Line, Plane, Value, xspace
 
 _MOST_MB = 256 * 1.048576
 _MOST_CPU_S = 10.0
@@ -80,6 +81,13 @@ def _many_blobs(path: Path) -> None:
     _database(path, 5_000_000, 60)
 
 
+def _statistics(path: Path) -> None:
+    """A profile of 2,200 events with 900 statistics each."""
+    values: dict[str, Value] = {f"statistic {number}": f"ref:name {number % 7}" for number in range(900)}
+    events = [Event(f"k{at % 20}", 10_000_000 * at, 5_000_000, values) for at in range(2_200)]
+    path.write_bytes(xspace(Plane("/device:GPU:0", [Line(17, "Stream #17", 0, events)])))
+
+
 _BOMBS: tuple[tuple[str, Callable[[Path], None], int, str], ...] = (
     ("rank0.json.gz", _blanks, 1, "unpacks to more than 200 times its size"),
     ("rank0.json.gz", _members, 0, "ingested 1 rank"),
@@ -89,6 +97,7 @@ _BOMBS: tuple[tuple[str, Callable[[Path], None], int, str], ...] = (
     ("ncu.csv", _long_field, 1, "field larger than field limit"),
     ("ncu.csv", _long_line, 1, "a line of more than 1 MiB"),
     ("rank0.json.zst", _zstd, 1, "unpacks to more than 200 times its size"),
+    ("a.xplane.pb", _statistics, 0, "ingested 1 rank"),
     ("report.sqlite", _few_long_blobs, 1, "string or blob too big"),
     ("report.sqlite", _many_blobs, 1, "more than 64 MiB of long texts"),
 )

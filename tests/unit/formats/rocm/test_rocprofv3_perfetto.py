@@ -16,13 +16,20 @@ import rocprofv3_perfetto
 import tracewarehouse as tw
 from conftest import real_traces
 from rocprofv3_perfetto import field
+from tracewarehouse.formats import protobuf
 
 FOLDER = real_traces()
 NAME = "42_results.pftrace"
 
 
-@pytest.mark.parametrize(("static", "restart"), [(True, 1000), (True, 3), (False, 1000)])
-def test_slices_and_json_of_the_same_records_are_equal(tmp_path: Path, static: bool, restart: int) -> None:
+@pytest.mark.parametrize(
+    ("static", "restart", "piece"), [(True, 1000, 9999), (True, 3, 9999), (False, 1000, 9999), (True, 3, 4)]
+)
+def test_slices_and_json_of_the_same_records_are_equal(
+    tmp_path: Path, static: bool, restart: int, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many packets are read at once."""
+    monkeypatch.setattr(protobuf, "_PIECE_FIELDS", piece)
     found = whole()
     rocprofv3_perfetto.write(found, tmp_path / NAME, static=static, restart=restart)
     (tmp_path / "a.json").write_text(json.dumps({"rocprofiler-sdk-tool": [found]}))
@@ -35,6 +42,19 @@ def test_slices_and_json_of_the_same_records_are_equal(tmp_path: Path, static: b
         ranks = rows(warehouse, "SELECT source_format, clock, pid FROM ranks")
         answers.append((rows(warehouse, f"SELECT {COLUMNS} FROM events ORDER BY ALL"), sizes, ranks))
     assert len(answers[1][0]) == 8 and answers[0] == answers[1]
+
+
+def test_a_stream_is_that_of_the_record_or_else_of_its_track(tmp_path: Path) -> None:
+    rocprofv3_perfetto.write(whole(), tmp_path / NAME)
+    numbers = {"begin_ns": 7, "end_ns": 9, "corr_id": 1, "stream_id": 5}
+    annotations = b"".join(field(4, field(10, key) + field(3, value)) for key, value in numbers.items())
+    named = field(22, "kernel_dispatch") + field(23, "own")
+    packet = field(1, field(10, 9) + field(11, field(9, 1) + field(11, 2**63 + 3) + annotations + named))
+    (tmp_path / NAME).write_bytes((tmp_path / NAME).read_bytes() + packet)
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(tmp_path / NAME, run="run")
+    sql = "SELECT name, stream FROM kernels WHERE kind = 'computation' ORDER BY ts_ns"
+    assert [stream for _, stream in rows(warehouse, sql)] == [5, 3, 3]
 
 
 def test_beside_other_files_of_the_same_recording(tmp_path: Path) -> None:
@@ -87,6 +107,7 @@ def test_secrets_are_redacted(tmp_path: Path) -> None:
 
 WORDS = field(1, field(12, field(3, field(1, 1) + field(2, "begin_ns")) + field(3, field(2, "corr_id"))))
 LABELS = b"".join(field(4, field(10, f"begin_ns {number}") + field(3, 1)) for number in range(500))
+SEQUENCES = [field(1, field(10, number) + field(11, field(9, 1))) for number in range(70_000)]
 MANY = [
     field(1, field(11, field(9, 1) + field(4, field(10, f"L{number}") + field(3, 1))))
     for number in range(190)
@@ -103,9 +124,10 @@ MANY = [
         (WORDS + b"".join(MANY * 1000), "190 names of annotations"),
         (WORDS + field(1, field(8, 1) * 2000), "more than 1,000 fields at byte"),
         (WORDS + b"\n\x00" * 2_000_000, "at byte"),
+        (WORDS + b"".join(SEQUENCES), "more than 65,536 sequences"),
         (WORDS, "no records"),
     ],
-    ids=["size", "inside", "number", "labels", "values", "fields", "empty", "none"],
+    ids=["size", "inside", "number", "labels", "values", "fields", "empty", "sequences", "none"],
 )
 def test_hostile_files_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / NAME

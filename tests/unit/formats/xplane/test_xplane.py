@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -112,6 +113,30 @@ def test_streams_of_a_gpu(tmp_path: Path, pack: Any) -> None:
         "SELECT rank, host, device_name, clock, framework, framework_version, pid, base_time_ns FROM ranks"
     )
     assert rows(warehouse, ranks) == [(0, "node7", "H100", "utc", "jax", "0.10.2", "42", EPOCH)]
+
+
+def test_statistics_that_differ_between_events_read_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statistic may be missing in some events, or be a number in one and a text in another."""
+    monkeypatch.setattr("tracewarehouse.formats.xplane._BATCH_BYTES", 1)
+    stats: list[dict[str, Value]] = [
+        {"a": 1},
+        {"b": "ref:two", "A": 2},
+        {"a": "x", **dict.fromkeys("bcd", 3)},
+    ]
+    events = [Event("k", 1_000_000 * at, 500_000, each) for at, each in enumerate(stats)]
+    content = xspace(Plane("/device:GPU:0", [Line(17, "Stream #17", 0, events)]), TASK)
+    warehouse = ingest(tmp_path / "a.xplane.pb", content)
+    args = [
+        {key.removeprefix("xplane."): value for key, value in json.loads(each).items()}
+        for (each,) in rows(warehouse, "SELECT args FROM events ORDER BY ts_ns")
+    ]
+    assert [{key: each[key] for key in "abcd" if key in each} for each in args] == [
+        {"a": "1"}, {"b": "two"}, {"a": "x", "b": "3", "c": 3, "d": 3}
+    ]  # fmt: skip
+    unread = "SELECT rows, example FROM data_quality WHERE rule = 'table_not_read'"
+    assert rows(warehouse, unread) == [(1, "statistic A")]
 
 
 def test_each_device_is_a_rank_and_an_event_of_the_host_belongs_to_one(tmp_path: Path) -> None:
