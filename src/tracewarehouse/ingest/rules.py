@@ -29,7 +29,7 @@ from tracewarehouse.storage.store import Store
 # Maximum number of cached texts per expression, to bound memory.
 _REMEMBERED: Final = 200_000
 # A function name without return type, template arguments, parameters and compiler suffixes.
-_SHORT_NAME: Final = r"^(?:void |static |__global__ )*(?P<name>(?:\(anonymous namespace\)|[^<(])+)"
+_SHORT_NAME: Final = r"^(?:void |static |__global__ )*(?P<name>(?:\(anonymous namespace\)|<unnamed>|[^<(])+)"
 _COMPILER_SUFFIX: Final = r"( \[clone [^]]*\]|\.kd| )+$"
 
 KERNEL_RULES_FILE: Final = "_tw/kernel_rules.toml"

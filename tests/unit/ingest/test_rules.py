@@ -59,6 +59,7 @@ def test_the_first_rule_of_a_category_wins(rules: Rules) -> None:
         ("void at::native::foo<int, 4>(int*)", "at::native::foo"),
         ("static __global__ foo(int)", "foo"),
         ("(anonymous namespace)::foo<int>", "(anonymous namespace)::foo"),
+        ("void at::native::<unnamed>::foo<float>(float*)", "at::native::<unnamed>::foo"),
         ("foo [clone .kd].kd", "foo"),
         ("Cijk_Ailk.kd ", "Cijk_Ailk"),
         ("<lambda>", ""),

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.present.render.text import JOINED, REPLACED
 
-_ARGUMENTS = late_regex(r"[<(](?!anonymous namespace)")
+_ARGUMENTS = late_regex(r"[<(](?!anonymous namespace|unnamed>)")
 _NUMBERS = late_regex(r"\d+(x\d+)*")
 _WORD = late_regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SHAPE = late_regex(r"\[[\d,]+\]")

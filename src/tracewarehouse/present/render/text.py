@@ -136,7 +136,9 @@ _PRINTERS: dict[Printer, Callable[[float], str]] = {
 
 _ARGUMENTS = {"<": ">", "(": ")"}
 _TEMPLATE_OR_CALL = late_regex(r"\w[<(]")
-_NAMESPACES = late_regex(r"\(anonymous namespace\)::|\b(?:at::native|at|c10|std|cutlass|thrust|cub)::")
+_NAMESPACES = late_regex(
+    r"\(anonymous namespace\)::|<unnamed>::|\b(?:at::native|at|c10|std|cutlass|thrust|cub)::"
+)
 _WORD = late_regex(r"\w+")
 _MOST_WORDS = 4  # of the template arguments in which names differ
 

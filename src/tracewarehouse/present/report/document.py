@@ -31,7 +31,7 @@ from tracewarehouse.runs.recording import NO_BASIS
 
 _MAX_LABEL = 40  # characters of a name above a bar
 # What most kernel names contain, and what therefore does not help to recognize one.
-_BOILERPLATE = late_regex(r"^void |at::native::|\(anonymous namespace\)::|\(anonymous class\)::")
+_BOILERPLATE = late_regex(r"^void |at::native::|\(anonymous (?:namespace|class)\)::|<unnamed>::")
 _BUILT_IN = late_regex(r"^<built-in (?:method|function) (\S+?)(?: of .*)?>$")
 
 

@@ -17,6 +17,7 @@ FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFuncto
         (FILL, "vectorized_elementwise_kernel"),
         ("ncclDevKernel_AllReduce(ncclArgs<4096ul>)", "ncclDevKernel_AllReduce"),
         ("void (anonymous namespace)::index_kernel<int>(int*)", "index_kernel"),
+        ("void at::native::<unnamed>::index_kernel<int>(int*)", "index_kernel"),
         ("Memcpy DtoH (Device -> Pinned)", "Memcpy DtoH (Device -> Pinned)"),
         ("torch/nn/module.py(12): forward", "torch/nn/module.py(12): forward"),
         ("<built-in method append>", "<built-in method append>"),

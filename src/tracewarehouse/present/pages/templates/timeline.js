@@ -175,7 +175,7 @@
       while (count > 0 && draw.measureText(text.slice(0, count) + '…').width > room) count--;
       return count ? text.slice(0, count) + '…' : '';
     }
-    const short = name => name.replace(/^void |at::native::|\(anonymous namespace\)::/g, '').replace(/[<(].*/, '') || name;
+    const short = name => name.replace(/^void |at::native::|\(anonymous namespace\)::|<unnamed>::/g, '').replace(/[<(].*/, '') || name;
 
     // A time since the first event, in the unit of the view, with the digits in which steps of this size differ.
     function tick(ns, step) {
