@@ -194,7 +194,7 @@ def check_reads_only(con: Connection, sql: str) -> None:
         # EXPLAIN ANALYZE runs what it explains.
         kind = _kind(con, " ".join(words[1:] if words[0].upper() == "ANALYZE" else words))
     if kind != "SELECT":
-        raise QueryError(f"a {kind} statement is not allowed: queries are read-only", "write one SELECT")
+        raise QueryError(f"{kind} statements are not allowed: queries are read-only", "write one SELECT")
 
 
 def _kind(con: Connection, sql: str) -> str:
