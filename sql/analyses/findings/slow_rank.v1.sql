@@ -285,7 +285,7 @@ SELECT
             || '; '
         WHEN cause = 'copies' THEN 'it copies longer than the ranks that wait; '
         WHEN cause = 'data' THEN 'it loads data longer than the ranks that wait; '
-        WHEN cause = 'host' AND is_short THEN 'no work of its GPU explains it; '
+        WHEN cause = 'host' AND is_short THEN 'no work of its GPU explains it, and it may only have started later; '
         WHEN cause = 'host' THEN 'its host code takes longer than that of the ranks that wait; '
         ELSE ''
       END
