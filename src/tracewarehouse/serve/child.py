@@ -205,7 +205,7 @@ def _killed(by: str | int | None, limits: Limits) -> QueryError:
 
 def without_option(error: QueryLimitError) -> QueryLimitError:
     """The error for a caller who sets no limits: what to do instead of raising one."""
-    hint = "select less: aggregate, or fewer runs or ranks"
+    hint = "select less: aggregate, add LIMIT, or select fewer runs or ranks"
     return type(error)(error.message.partition(", the limit of")[0], hint)
 
 
