@@ -38,14 +38,14 @@ def list_(session: Session, /, words: tuple[str, ...], kind: str | None, include
 
     With WORDs, those that have all of them in their name, summary or columns.
     """
-    from tracewarehouse.contracts.catalog import Catalog, words_found
+    from tracewarehouse.contracts.catalog import Catalog, word_places
 
     catalog = Catalog.load()
     contracts = [*catalog.analyses(), *catalog.views(), *catalog.tables(), *catalog.all("format")]
     if include_all:
         contracts = [contract for each in KINDS for contract in catalog.all(each)]
     listed = [c for c in contracts if kind in (None, c.kind) and (include_all or not c.transient)]
-    listed = [c for c in listed if words_found(c, words) == len(words)]
+    listed = [c for c in listed if all(word_places(c, words))]
     listed.sort(key=lambda c: (KINDS.index(c.kind), c.group or "", c.name, c.version))
     session.out.print_result(contract_list(listed))
 

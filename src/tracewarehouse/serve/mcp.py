@@ -23,7 +23,7 @@ from mcp.types import CallToolResult, ResourceLink, TextContent, ToolAnnotations
 from pydantic import Field
 
 from tracewarehouse.compare.diff.change import Change
-from tracewarehouse.contracts.catalog import Catalog, words_found
+from tracewarehouse.contracts.catalog import Catalog, word_places
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import QueryLimitError, sql_with_params
 from tracewarehouse.errors import StoreUnavailable, TwError
@@ -303,13 +303,11 @@ class Tools:
         words: Annotated[str, Field(description="What to look for: idle gpu, nccl bandwidth, memory peak.")],
     ) -> CallToolResult:
         """Finds analyses, views and tables by words in names, summaries and columns; best matches first."""
-        wanted = [word for word in re.findall(r"\w+", words.lower()) if len(word) > 2]
-        found = {each: words_found(each, wanted) for each in warehouse.catalog.answerable()}
+        wanted = [word.removesuffix("s") for word in re.findall(r"\w+", words.lower()) if len(word) > 2]
+        found = {each: sum(word_places(each, wanted)) for each in warehouse.catalog.answerable()}
         best = sorted((each for each in found if found[each]), key=lambda each: -found[each])[:_MOST_LINES]
-        lines = [f"{each.kind} {each.name}: {each.summary}" for each in best]
-        return _answered(
-            "find", lines or ["nothing found: use other words"], contract_list(best).envelope("list")
-        )
+        names = ", ".join(each.name for each in best) or "nothing found: use other words"
+        return _answered("find", [names], contract_list(best).envelope("list"))
 
     @_limited
     def describe(
