@@ -14,12 +14,13 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec
 from unicodedata import category
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.resources import FunctionResource
 from mcp.types import CallToolResult, ResourceLink, TextContent, ToolAnnotations
+from msgspec.structs import replace
 from pydantic import Field
 
 from tracewarehouse.compare.diff.change import Change
@@ -72,10 +73,14 @@ _OWN_NAME = re.compile(r"[a-z0-9_.]{1,60}")
 _UNSEEN = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
 _READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
-_RUN = "Name of a run, @latest, @previous, or label:K=V; the tool runs lists them."
+_RUN = "Name of a run or pattern of names (nightly-*), @latest, @previous, or label:K=V; see the tool runs."
 Run = Annotated[str, Field(description=_RUN)]
+_ANALYSIS = "kernel_summary, temporal_breakdown, step_summary, memory_peak, key_averages (FLOP); see find."
 Runs = Annotated[list[str] | None, Field(description=f"{_RUN} Null: all runs.")]
 Names = list[str] | None
+Level = Literal["breakdown", "kernels", "operators", "categories", "modules", "work", "ranks"]
+Levels = Annotated[tuple[Level, ...], Field(description="Levels of the breakdown.")]
+_LEVELS: tuple[Level, ...] = ("breakdown", "kernels", "ranks")
 Ranks = Annotated[list[int] | None, Field(description="Rank numbers; null: all ranks.")]
 Most = Annotated[int, Field(description="Largest number of rows.", ge=0, le=1000)]
 
@@ -241,15 +246,11 @@ class Tools:
 
     @_limited
     def runs(warehouse: Warehouse, most: Most = 50) -> CallToolResult:
-        """Lists the runs, oldest first: ranks, steps, devices, labels, state, size."""
+        """Lists the runs, oldest first: ranks, devices, labels, state, size."""
         found = warehouse.runs()
-        lines = [f"{plural(len(found), 'run')}, oldest first; the JSON has names and labels."]
-        rows = found.rows()[-most:] if most else []
-        for at, row in enumerate(rows):
-            start, size = show(row["start_ns"], "ts"), show(row["bytes"], "bytes")
-            lines.append(f"row {at}: {plural(row['ranks_present'], 'rank')}, {size}, starts {start}")
         newest = found.table.slice(max(len(found) - most, 0))
-        return _answered("runs", lines, Result(newest, found.provenance, found.contract).envelope("runs"))
+        lines = [f"{plural(len(found), 'run')}, the newest {newest.num_rows} shown; the JSON has names."]
+        return _answered("runs", lines, replace(found, table=newest).envelope("runs"))
 
     @_limited
     def recording(warehouse: Warehouse, run: Run) -> CallToolResult:
@@ -262,22 +263,26 @@ class Tools:
         warehouse: Warehouse,
         runs: Runs = None,
         ranks: Ranks = None,
-        rule: Annotated[str | None, Field(description="Only findings of this rule.")] = None,
+        rule: Annotated[str | None, Field(description="Only findings of this rule, of all ranks.")] = None,
         most: Most = 40,
     ) -> CallToolResult:
-        """What limits the speed of runs: findings, most severe first, with evidence and advice."""
+        """What limits the speed of runs: findings, most severe first, each of its worst rank."""
         found: Result = warehouse.select(runs, ranks).check()
         if rule is not None:
             warehouse.catalog.get(rule, kind="analysis")
             found = found.where(f"rule = '{rule}'")
-        shown = found.head(most)
-        return _answered("check", _findings(found), shown.envelope("check"))
+        rows: Sequence[Row] = found.rows()
+        worst = [rows.index(block[0]) for block in finding_blocks(rows)]
+        shown = replace(found, table=found.table.take(worst)) if worst and rule is None else found
+        return _answered("check", _findings(found, shown.rows()), shown.head(most).envelope("check"))
 
     @_limited
-    def diff(warehouse: Warehouse, base: Run, head: Run) -> CallToolResult:
+    def diff(warehouse: Warehouse, base: Run, head: Run, levels: Levels = _LEVELS) -> CallToolResult:
         """Compares two runs: whether the step time changed, by how much, and which parts moved."""
         change = warehouse.diff(base, head).changes()
-        return _answered("diff", _changes(change), enveloped("diff", [change_row(change)]))
+        row = change_row(change)
+        row["breakdown"] = change.breakdown and change.rows(levels).rows()
+        return _answered("diff", _changes(change), enveloped("diff", [row]))
 
     @_limited
     def history(
@@ -289,9 +294,9 @@ class Tools:
     ) -> CallToolResult:
         """A metric over recorded runs in time order, with the runs at which its level changed."""
         found = warehouse.history(metric, runs, by=by or ())
-        rows = sum(len(each.points) for each in found.series)
         series, changes = plural(len(found.series), "series", "series"), plural(len(found.changes), "change")
-        lines = [f"{series} of {plural(rows, 'run')}, {changes} of level"]
+        lines = [f"{series} of {plural(len(found.result), 'run')}, {changes} of level"]
+        lines += [each for each in found.result.notices if each.startswith("change detection")]
         for each in found.changes:
             percent = "" if each.change is None else f", {100 * each.change:+.1f} %"
             lines.append(f"change: {show(each.old, found.unit)} → {show(each.new, found.unit)}{percent}")
@@ -315,14 +320,13 @@ class Tools:
     ) -> CallToolResult:
         """What an analysis, view or table has: columns with units and meaning, parameters, requirements."""
         contract = warehouse.catalog.get(name)
-        columns, params = plural(len(contract.columns), "column"), plural(len(contract.params), "parameter")
-        line = f"{contract.kind} {contract.name}: {contract.summary} {columns}, {params}; see the JSON."
+        line = f"{contract.kind} {contract.name}: {contract.summary} Columns and parameters are in the JSON."
         return _answered("describe", [line], enveloped("describe", [warehouse.catalog.description(contract)]))
 
     @_limited
     def show(
         warehouse: Warehouse,
-        analysis: Annotated[str, Field(description="Name of an analysis; find lists them.")],
+        analysis: Annotated[str, Field(description=_ANALYSIS)],
         run: Run = "@latest",
         ranks: Ranks = None,
         parameters: Annotated[dict[str, Any] | None, Field(description="Its parameters, by name.")] = None,
@@ -330,7 +334,7 @@ class Tools:
         columns: Annotated[Names, Field(description="Only these columns.")] = None,
         most: Most = 50,
     ) -> CallToolResult:
-        """Runs an analysis on a run, such as kernel_summary, temporal_breakdown or stragglers."""
+        """Runs an analysis on a run: cost of kernels, how busy GPUs are, long steps, memory, FLOP."""
         found = warehouse.select([run], ranks).analyze(analysis, **(parameters or {}))
         found = found.sort(*sort) if sort else found
         found = found.select(*columns) if columns else found
@@ -407,42 +411,37 @@ def _counted(found: Result, most: int) -> list[str]:
 
 
 def _limits(reasons: Iterable[Row]) -> Iterator[str]:
-    """What limits claims about a recording, a line per reason."""
-    counts = Counter(row["reason"] for row in reasons if row["level"] == "limit")
-    yield "recording: " + ("usable with limits" if counts else "sound: nothing limits claims about time")
-    yield from (f"{_own(reason)}: {plural(rows, 'row')}" for reason, rows in counts.items())
+    """What limits claims about recordings, and what they lack: a line per reason."""
+    counts = Counter((row["level"], row["reason"], row["rank"] is None) for row in reasons if row["reason"])
+    is_limited = any("limit" in each for each in counts)
+    yield "recording: " + ("usable with limits" if is_limited else "sound: nothing limits claims about time")
+    for (level, reason, is_of_run), count in counts.items():
+        yield f"{level}: {_own(reason)}, {plural(count, 'run' if is_of_run else 'rank')}"
 
 
-def _findings(found: Result) -> Iterator[str]:
-    """A line per finding, with all its ranks; figures are those of the worst rank."""
+def _findings(found: Result, shown: Sequence[Row]) -> Iterator[str]:
+    """A line per finding, with all its ranks and its row of `shown`; figures are those of the worst rank."""
     yield from _limits(found.recording)
     rows: Sequence[Row] = found.rows()
     runs = [each.partition("@v")[0] for each in found.provenance.runs]
     yield f"{plural(len(runs), 'run')}: {findings_headline(rows) if rows else 'no finding'}"
     for block in finding_blocks(rows):
         worst = block[0]
-        where = f"rank{'s' if len(block) > 1 else ''} {rank_list([row['rank'] for row in block])}"
+        ranks = rank_list([row["rank"] for row in block])
+        where = f"ranks {ranks} (worst: {worst['rank']})" if len(block) > 1 else f"rank {ranks}"
         where += f" of run {runs.index(worst['run_id'])}" if len(runs) > 1 else ""
         saving = worst["saving_step_ns"]
         saves = "" if saving is None else f", saves up to {show(saving, 'ns')} per step"
         yield (
             f"{_own(worst['severity'])} {_own(worst['rule'])}: {where}, {show(worst['share'], 'ratio')} of"
             f" the time{saves}; confidence {_own(worst['confidence'])};"
-            f" evidence: show {_own(worst['evidence'])}; row {rows.index(worst)}"
+            f" evidence: show {_own(worst['evidence'])}; row {shown.index(worst)}"
         )
 
 
 def _changes(change: Change) -> Iterator[str]:
     """The verdict, and the parts of the step by how much they changed."""
-    verdict = change.verdict
-    times = f"{show(verdict.base_median_ns, 'ns')} → {show(verdict.head_median_ns, 'ns')}"
-    percents = [
-        f"{100 * each:+.1f}" for each in (verdict.change, verdict.low, verdict.high) if each is not None
-    ]
-    moved = (
-        f", {percents[0]} %" + (f" [{', '.join(percents[1:])}]" if percents[2:] else "") if percents else ""
-    )
-    yield f"{verdict.outcome}: median step {times}{moved}"
+    yield change.verdict.line()
     if change.breakdown is not None:
         rows: Sequence[Row] = change.breakdown.level("breakdown").result().rows()
         for row in sorted(rows, key=lambda row: -abs(row["delta_ns"] or 0)):

@@ -141,16 +141,45 @@ def test_the_structured_content_is_the_json_object_of_the_command(root: Path) ->
             {"sql": "SELECT rank, count(*) AS n FROM kernels GROUP BY rank ORDER BY rank", "runs": ["slow"]},
         ),
         ("diff", {"base": "slow", "head": "slow"}),
-        ("find", {"words": "stragglers"}),
+        ("diff", {"base": "slow", "head": "slow", "levels": ["work"]}),
+        ("find", {"words": "memory peaks"}),
     ]
-    show, query, diff, find = (each.structured_content for each in answers(root, *calls))
+    show, query, diff, work, find = (each.structured_content for each in answers(root, *calls))
     same = json.loads(command("show", "temporal_breakdown", "--run", "slow", "--json", "-w", root).out)
     assert show == same
     same = json.loads(command("query", calls[1][1]["sql"], "--run", "slow", "--json", "-w", root).out)
     assert query == same
     same = json.loads(command("diff", "slow", "slow", "--json", "-w", root).out)
     assert diff["result"][0]["verdict"] == same["result"][0]["verdict"] and diff.keys() == same.keys()
-    assert "stragglers" in {row["name"] for row in find["result"]}
+    all_levels = same["result"][0]["breakdown"]
+    for answer, levels in ((diff, {"breakdown", "kernels", "ranks"}), (work, {"work"})):
+        wanted = [row for row in all_levels if row["level"] in levels]
+        assert [row["level"] for row in answer["result"][0]["breakdown"]] == [row["level"] for row in wanted]
+    assert find["result"][0]["name"] == "memory_peak"
+
+
+def test_a_finding_has_the_row_of_its_worst_rank_unless_its_rule_is_named(tmp_path: Path) -> None:
+    made = tw.simulate(tmp_path / "sim", injections=("exposed-copies",), ranks=2, steps=3, stacks=False)
+    warehouse = tw.open(tmp_path / "wh")
+    warehouse.ingest(*made.files, run="copies", jobs=1)
+    warehouse.record(analyses=("step_summary",))
+    rule = "exposed_copies"
+    calls: list[Call] = [
+        *(("check", {"runs": ["copies"]}), ("check", {"runs": ["copies"], "rule": rule})),
+        *(
+            ("check", {"runs": ["copies"], "rule": "startup"}),
+            ("recording", {"run": "copies"}),
+            ("history", {}),
+        ),
+    ]
+    all_rules, of_rule, none, recording, history = answers(tmp_path / "wh", *calls)
+    (row,) = [row for row in all_rules.structured_content["result"] if row["rule"] == rule]
+    of_ranks = of_rule.structured_content["result"]
+    assert [each["rank"] for each in of_ranks] in ([0, 1], [1, 0]) and row == of_ranks[0]
+    assert f"exposed_copies: ranks 0-1 (worst: {row['rank']})," in texts(all_rules)[0]
+    assert none.structured_content["result"] == [] and not none.is_error
+    assert "not_recorded: no_stacks, 2 ranks" in texts(recording)[0]
+    assert "change detection needs at least" in texts(history)[0]
 
 
 def test_errors_are_clear_and_limits_hold(root: Path) -> None:
