@@ -25,7 +25,7 @@ WITH
       segment.run_id,
       segment.rank,
       CASE WHEN segment.steps > 0 THEN segment.step END AS step,
-      coalesce(kernels.short_name, kernels.name, 'unknown') AS kernel,
+      coalesce(nullif(kernels.short_name, ''), kernels.name, 'unknown') AS kernel,
       segment.segment_ns,
       CASE
         WHEN limits.bound <> 'lower'
