@@ -164,22 +164,22 @@ class TraceAnalysis:
         innermost, or an empty string).
         """
         (rank,) = self.traces.select_ranks([rank])
-        found = self.traces.frame("kernels_by_annotation", [rank])
-        if found.empty or not found.depth.gt(0).any():
+        annotated = self.traces.frame("kernels_by_annotation", [rank])
+        if annotated.empty or not annotated.depth.gt(0).any():
             return None
-        found = found.set_index("kernel_id")
+        annotated = annotated.set_index("kernel_id")
         rows = self.traces.query(breakdowns.KERNELS.format(rank=rank))
         rows = rows.set_index("index", drop=False).sort_index()
         rows["ts"], rows["dur"] = self.traces.since_start(rows.ts_ns), rows.dur_ns / US
         rows["iteration"] = rows.step.fillna(-1).astype(int)
-        rows["user_annotation"] = found.path.reindex(rows.index).fillna("")
+        rows["user_annotation"] = annotated.path.reindex(rows.index).fillna("")
         columns = ["index", "cat", "name", "pid", "tid", "ts", "dur", "stream", "correlation", "iteration"]
         if expand_names:
             short = self.traces.query(
                 f"SELECT event_id, short_name FROM kernels WHERE rank = {rank}"
             ).set_index("event_id")
             rows["s_name"] = short.short_name.reindex(rows.index) if shorten_names else rows.name
-            rows["s_user_annotation"] = found.annotation.reindex(rows.index).fillna("")
+            rows["s_user_annotation"] = annotated.annotation.reindex(rows.index).fillna("")
             columns += ["s_name"]
         columns += ["user_annotation", *(["s_user_annotation"] if expand_names else [])]
         return rows[columns].reset_index(drop=True)

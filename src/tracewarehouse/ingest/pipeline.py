@@ -327,8 +327,8 @@ class _Call(Struct):
                 reason = "is damaged" if one.is_damaged else "another file is refused or damaged"
                 outcomes.append(one.outcome("refused", reason, hint))
             return {}
-        done, written, self.waiting = publish(self.store, options, ready, self.redactor)
-        outcomes += done
+        published, written, self.waiting = publish(self.store, options, ready, self.redactor)
+        outcomes += published
         return written | relabel(self.store, options, same - written.keys())
 
 

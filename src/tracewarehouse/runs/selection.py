@@ -278,13 +278,13 @@ class StoredRuns:
     def _damaged(self, prefix: str, known: Collection[str]) -> set[str]:
         """The damaged runs that begin with a prefix: naming one is an error, but not knowing it is not."""
         keys = set(self.store.run_keys(prefix)) - {run_key(name) for name in known} if prefix else set()
-        found = set()
+        damaged = set()
         for key in keys:
             try:
                 self.store.newest(key)
             except DamagedRunError:
-                found.add(self.store.name(key))
-        return {name for name in found if name.startswith(prefix)}
+                damaged.add(self.store.name(key))
+        return {name for name in damaged if name.startswith(prefix)}
 
     def attributes(self, run: str) -> Brief:
         """The attributes of a run that `names` found."""

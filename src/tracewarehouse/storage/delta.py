@@ -395,11 +395,11 @@ def in_place(objects: Objects, catalog: Catalog) -> dict[str, DeltaLog]:
     """The log of each table of a warehouse."""
     import pyarrow as pa
 
-    found = {}
+    logs = {}
     for name, table in tables(catalog).items():
         columns = [(column.name, type_of(column.type)) for column in file_columns(table)]
-        found[name] = DeltaLog(objects, f"{layout.DATA}/{name}", plain_schema(pa.schema(columns)))
-    return found
+        logs[name] = DeltaLog(objects, f"{layout.DATA}/{name}", plain_schema(pa.schema(columns)))
+    return logs
 
 
 def named_files(objects: Objects) -> frozenset[str]:
