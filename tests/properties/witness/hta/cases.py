@@ -13,6 +13,9 @@ OTHER_FORMATS = {
     "multirank-gloo-cpu-4r/rank0_et.json.gz": "an execution trace",
     "amd-misc/rocprofv3_908_results.json.gz": "rocprofv3's own JSON",
     "hta-singles/memory_timeline.raw.json.gz": "a raw memory timeline: see MemoryAnalysis",
+    "pytorch-cpu/*.memory.raw.json.gz": "a raw memory timeline",
+    "pytorch-cpu/key_averages.json.gz": "the profiler's own table",
+    "pytorch-cpu/nccl_trace_rank_*": "a dump of the flight recorder",
     "*/EXPECT.json": "what a derived set expects",
 }
 SETS = ("multirank-dlrm-v100-8r", "multirank-gloo-cpu-4r", "multirank-broken-derived")
