@@ -220,7 +220,7 @@ def run(args: Sequence[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as no_command:
         no_command.show()
         return no_command.exit_code
-    except BaseException as error:  # for a signal, a library may raise an error of its own
+    except BaseException as error:  # a library may raise another one for a signal
         return _fail(received[0] if received else error, session)
 
 

@@ -173,7 +173,7 @@ class Store(Versions):
     def staging(self, prefix: str = "", is_needed: bool = True) -> Iterator[Path]:
         """A temporary folder on the disk of the warehouse, whose lease shows others that this call runs.
 
-        Unless it is needed, a full disk is no error: the folder does not exist then.
+        Unless it is needed, a full disk only means that the folder does not exist.
         """
         folder = self.folder / layout.STAGING / f"{prefix}{secrets.token_hex(8)}"
         with ExitStack() as held:

@@ -221,7 +221,7 @@ def test_ages_accept_all_units(tmp_path: Path, age: str) -> None:
 def test_a_signal_ends_a_command_whatever_a_library_makes_of_it(
     number: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """DuckDB raises an error of its own for what a handler raises in a function that it called."""
+    """DuckDB raises another error for what a handler raises in a function that it called."""
 
     def invoke(*_: object) -> int:
         try:
