@@ -508,7 +508,7 @@ def test_a_removal_that_fails_in_the_middle_says_what_was_removed(
         wh.remove("b")
 
 
-@pytest.mark.parametrize("limit", [3000, *deep(0, 12_000)])
+@pytest.mark.parametrize("limit", [3000, *deep(0, 6_000)])
 @pytest.mark.deep
 def test_a_full_disk_stops_a_repair_that_can_be_repeated(base: Path, root: Path, limit: int) -> None:
     for path in ("data/kernels/a", "_tw/versions/a", "results"):
