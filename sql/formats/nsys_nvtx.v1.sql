@@ -33,9 +33,7 @@ split_4 AS (SELECT *, string_split(coalesce(label, ''), ', input_op_ids = ') AS 
 split_3 AS (SELECT *, string_split(cut_4[1], ', sizes = ') AS cut_3 FROM split_4),
 split_2 AS (SELECT *, string_split(cut_3[1], ', op_id = ') AS cut_2 FROM split_3),
 split_1 AS (SELECT *, string_split(cut_2[1], ', seq = ') AS cut_1 FROM split_2),
-numbered AS (
-  SELECT *, TRY_CAST(cut_1[2] AS BIGINT) AS number_1, TRY_CAST(cut_2[2] AS BIGINT) AS number_2 FROM split_1
-),
+numbered AS (SELECT *, TRY_CAST(cut_1[2] AS BIGINT) AS number_1, TRY_CAST(cut_2[2] AS BIGINT) AS number_2 FROM split_1),
 checked AS (
   SELECT
     *, CASE
@@ -63,8 +61,9 @@ parsed AS (
 ),
 frameworks AS MATERIALIZED (  -- ranges of a framework around calls of NCCL
   SELECT file_row, globalTid, start, coalesce("end", 0) AS "end"
-  FROM labels
-  WHERE regexp_matches(label, '^(nccl|gloo|mpi|ucc|record_param_comms):')
+  FROM NVTX_EVENTS LEFT JOIN StringIds_by_id AS texts ON texts.id = textId  -- of two uses, `labels` would be stored
+  WHERE globalTid IS NOT NULL AND eventType IN (34, 59, 60, 65, 70, 71)
+    AND regexp_matches(coalesce(NVTX_EVENTS.text, texts.value), '^(nccl|gloo|mpi|ucc|record_param_comms):')
 ),
 groups AS (
   SELECT payload."nsys.communicator" AS communicator, arg_max(payload."nsys.group_size", file_row) AS ranks
