@@ -10,25 +10,21 @@ import mmap
 import os
 import re
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from queue import Empty, Queue
 from tempfile import TemporaryFile
-from threading import Event, Thread
 from typing import IO, Final, TypeAlias, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.late_regex import late_regex
 
 Buffer: TypeAlias = bytes | bytearray | mmap.mmap
-# What receives text in pieces.
-Take: TypeAlias = Callable[[bytes], None]
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -111,28 +107,21 @@ def read_text(path: Path, spill: Path | None = None, *, keep: bool = False) -> T
 
 def _read_text(path: Path, spill: Path | None) -> Text:
     text, stream = _TextBuffer(spill), TextStream(path)
-    stream.feed(text.add)
+    for piece in stream:
+        text.add(piece)
     return Text(path, stream.stored_bytes, stream.size, stream.digest, text.buffer(), stream.cut)
 
 
-def _decompress(file: IO[bytes], pieces: _Pieces, take: Take) -> str | None:
-    """Passes on the decompressed content; returns the reason if the file is truncated or corrupt."""
+def _decompress(file: IO[bytes], pieces: _Pieces) -> Iterator[bytes]:
+    """The decompressed content; `pieces.cut` is the reason if the file is truncated or corrupt."""
     magic = file.peek(4)[:4]  # type: ignore[attr-defined]
     if magic[:2] == GZIP_MAGIC:
-        return _gunzip(pieces, take)
-    if magic == ZSTD_MAGIC:
-        return _unzstd(file, take)
-    for piece in pieces:
-        take(piece)
-    return None
-
-
-class _Stopped(Exception):
-    """The reader needs no more text."""
+        return _gunzip(pieces)
+    return _unzstd(file, pieces) if magic == ZSTD_MAGIC else iter(pieces)
 
 
 class TextStream(Struct):
-    """The text of a file in pieces, decompressed by a background thread that stays a few pieces ahead.
+    """The text of a file in pieces.
 
     After the iteration ends, `stored_bytes`, `size` and `digest` are valid, and `cut` is the reason if the
     file is truncated or corrupt. Raises TraceFormatError if the file cannot be read.
@@ -143,76 +132,39 @@ class TextStream(Struct):
     stored_bytes: int = 0
     digest: str = ""
     cut: str | None = None
-    _ahead: Queue[bytes | None] = field(default_factory=lambda: Queue(_AHEAD))
-    _stopped: Event = field(default_factory=Event)
-    _error: BaseException | None = None
 
     def __iter__(self) -> Generator[bytes]:
-        thread = Thread(target=self._read, daemon=True)
-        thread.start()
-        try:
-            while (piece := self._ahead.get()) is not None:
-                yield piece
-        finally:
-            self._stopped.set()
-            with suppress(Empty):
-                while True:
-                    self._ahead.get_nowait()
-            thread.join()
-        if self._error is not None:
-            raise self._error
+        return self.pieces()
 
-    def joined(self, most_bytes: int, too_long: str, hint: str) -> bytearray:
-        """The entire text. Raises TraceFormatError if it has more than `most_bytes`."""
-        text = bytearray()
-        for piece in self:
-            text += piece
-            if self.size > most_bytes:
-                raise TraceFormatError(self.path, too_long, hint=hint)
-        return text
-
-    def feed(self, take: Take, piece_bytes: int = _PIECE_BYTES) -> None:
-        """Passes all text to `take` in this thread, decompressed from pieces of this size; instead of `iter`.
-
-        Raises what `take` raises.
-        """
+    def pieces(self, piece_bytes: int = _PIECE_BYTES) -> Generator[bytes]:
+        """The text, decompressed from pieces of this size."""
         sha = hashlib.sha256()
         small = bytearray()  # of gzip members of a few bytes, each of which would need a separate search
-
-        def add(piece: bytes) -> None:
-            sha.update(piece)
-            self.size += len(piece)
-            if self.size > most:
-                reason = f"unpacks to more than {_MOST_RATIO} times its size"
-                raise TraceFormatError(self.path, reason, hint="unpack it, and name the file inside")
-            if len(small) + len(piece) < piece_bytes:
-                small.extend(piece)
-            else:
-                take(bytes(small) + piece if small else piece)
-                small.clear()
-
         with _opened(self.path) as file:
             most = max(_MOST_BYTES, _MOST_RATIO * os.fstat(file.fileno()).st_size)
-            pieces = _Pieces(file, piece_bytes)
-            self.cut = _decompress(file, pieces, add)
+            stored = _Pieces(file, piece_bytes)
+            for piece in _decompress(file, stored):
+                sha.update(piece)
+                self.size += len(piece)
+                if self.size > most:
+                    reason = f"unpacks to more than {_MOST_RATIO} times its size"
+                    raise TraceFormatError(self.path, reason, hint="unpack it, and name the file inside")
+                if len(small) + len(piece) < piece_bytes:
+                    small.extend(piece)
+                else:
+                    yield bytes(small) + piece if small else piece
+                    small.clear()
             if small:
-                take(bytes(small))
-            self.stored_bytes = pieces.size()
+                yield bytes(small)
+            self.cut, self.stored_bytes = stored.cut, stored.size()
         self.digest = sha.hexdigest()
 
-    def _queue(self, piece: bytes) -> None:
-        if self._stopped.is_set():
-            raise _Stopped
-        self._ahead.put(piece)
-
-    def _read(self) -> None:
-        try:
-            self.feed(self._queue)
-        except BaseException as error:
-            self._error = None if isinstance(error, _Stopped) else error
-        finally:
-            if not self._stopped.is_set():
-                self._ahead.put(None)
+    def within(self, most_bytes: int, too_long: str, hint: str) -> Iterator[bytes]:
+        """The pieces. Raises TraceFormatError beyond `most_bytes`."""
+        for piece in self:
+            yield piece
+            if self.size > most_bytes:
+                raise TraceFormatError(self.path, too_long, hint=hint)
 
 
 def prefix_digest(path: Path, length: int) -> str | None:
@@ -234,7 +186,8 @@ class FileContent(Struct, frozen=True):
 def digest_of(path: Path) -> FileContent:
     """Digest and sizes of the complete file. Raises TraceFormatError if it cannot be read."""
     stream = TextStream(path)
-    stream.feed(lambda _: None)
+    for _ in stream:
+        pass
     return FileContent(stream.digest, stream.size, stream.stored_bytes)
 
 
@@ -295,19 +248,22 @@ def head_of(path: Path, length: int) -> bytes:
     Raises TraceFormatError if nothing can be read.
     """
     head = bytearray()
-
-    def take(piece: bytes) -> None:
-        head.extend(piece[: length - len(head)])
-        if len(head) >= length:
-            raise _Stopped
-
-    with suppress(_Stopped), _opened(path) as file:
-        _decompress(file, _Pieces(file, min(max(length, _SMALL_PIECE_BYTES), _PIECE_BYTES)), take)
-    return bytes(head)
+    with _opened(path) as file:
+        pieces = _Pieces(file, min(max(length, _SMALL_PIECE_BYTES), _PIECE_BYTES))
+        for piece in _decompress(file, pieces):
+            head += piece
+            if len(head) >= length:
+                break
+    return bytes(head[:length])
 
 
 class _Pieces:
-    """The stored bytes in pieces; bytes after a gzip member can be pushed back."""
+    """The stored bytes in pieces; bytes after a gzip member can be pushed back.
+
+    `cut` is the reason why what follows cannot be decompressed.
+    """
+
+    cut: str | None = None
 
     def __init__(self, file: IO[bytes], bytes_: int = _PIECE_BYTES) -> None:
         self._file = file
@@ -346,32 +302,31 @@ class _Pieces:
         return max(self.taken, os.fstat(self._file.fileno()).st_size)
 
 
-def _gunzip(pieces: _Pieces, take: Take) -> str | None:
-    """Decompresses all members of a gzip file; returns the reason if the file is truncated or corrupt."""
+def _gunzip(pieces: _Pieces) -> Iterator[bytes]:
+    """The content of all members of a gzip file."""
     while True:
-        if (cut := _member(pieces, take)) is not None:
-            return cut
+        yield from _member(pieces)
+        if pieces.cut is not None:
+            return
         rest = next(filter(None, (piece.lstrip(b"\0") for piece in pieces)), b"")  # without padding
         if not rest:
-            return None
+            return
         if rest[:1] != GZIP_MAGIC[:1]:
-            return "bytes that are not gzip follow the compressed data"
+            pieces.cut = "bytes that are not gzip follow the compressed data"
+            return
         pieces.push_back(rest)
 
 
-def _unzstd(file: IO[bytes], take: Take) -> str | None:
-    """Decompresses all frames of a zstd file; returns the reason if the file is truncated or corrupt."""
+def _unzstd(file: IO[bytes], pieces: _Pieces) -> Iterator[bytes]:
+    """The content of all frames of a zstd file."""
     import pyarrow as pa
 
     stream = pa.input_stream(file.name, compression="zstd")
-    while True:
-        try:
-            piece = stream.read(_PIECE_BYTES)
-        except OSError as error:
-            return f"the zstd stream is {'cut short' if 'Truncated' in str(error) else 'corrupt'}"
-        if not piece:
-            return None
-        take(piece)
+    try:
+        while piece := stream.read(_PIECE_BYTES):
+            yield piece
+    except OSError as error:
+        pieces.cut = f"the zstd stream is {'cut short' if 'Truncated' in str(error) else 'corrupt'}"
 
 
 def is_compressed_database(path: Path) -> bool:
@@ -390,45 +345,45 @@ def unpack_database(path: Path, copy: Path) -> None:
     unfinished = copy.with_name(f"{copy.name}.{os.getpid()}")
     most = max(_DATABASE_BYTES, _DATABASE_RATIO * path.stat().st_size)
     with _opened(path) as file, unfinished.open("wb") as out:
-
-        def take(piece: bytes) -> None:
+        pieces = _Pieces(file)
+        for piece in _decompress(file, pieces):
             if out.tell() + len(piece) > most:
                 reason = f"unpacks to more than {most >> 30} GiB"
                 raise TraceFormatError(path, reason, hint="unpack it and name the file inside")
             out.write(piece)
-
-        cut = _decompress(file, _Pieces(file), take)
-    if cut is not None:
+    if pieces.cut is not None:
         unfinished.unlink()
-        raise TraceFormatError(path, cut, hint="copy the file again")
+        raise TraceFormatError(path, pieces.cut, hint="copy the file again")
     unfinished.replace(copy)
 
 
-def _member(pieces: _Pieces, take: Take) -> str | None:
+def _member(pieces: _Pieces) -> Iterator[bytes]:
+    """The content of a member, of a corrupt one up to the corrupt position."""
     member = isal_zlib.decompressobj(wbits=31)
     size, start = 0, pieces.at()
     while not member.eof:
         if not (piece := pieces.next()):
-            _recover_member(pieces.reread(start), take, size)
-            return "the gzip stream is cut short"
+            pieces.cut = "the gzip stream is cut short"
+            yield from _recovered(pieces.reread(start), size)
+            return
         is_cut = True
         while is_cut:
             try:
                 text = member.decompress(piece, _MOST_PIECE_BYTES)
             except _ISAL_ERROR:
-                _recover_member(pieces.reread(start), take, size)
-                return "the gzip stream is corrupt"
-            take(text)
+                pieces.cut = "the gzip stream is corrupt"
+                yield from _recovered(pieces.reread(start), size)
+                return
+            yield text
             size += len(text)
             piece, is_cut = member.unconsumed_tail, len(text) == _MOST_PIECE_BYTES
     pieces.push_back(member.unused_data)
-    return None
 
 
-def _recover_member(stored: Iterable[bytes], take: Take, skip: int) -> None:
-    """Passes on the rest of a corrupt member up to the corrupt position."""
+def _recovered(stored: Iterable[bytes], skip: int) -> Iterator[bytes]:
+    """The rest of a corrupt member up to the corrupt position."""
     for out in _outputs(stored):
-        take(out[skip:])
+        yield out[skip:]
         skip = max(skip - len(out), 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -13,13 +13,16 @@ from msgspec.structs import replace
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Outcome, Part, PartFormat, Request
-from tracewarehouse.formats.file_text import TextStream, digest_of, holds_objects, read_text
+from tracewarehouse.formats.file_text import FileContent, digest_of, holds_objects, read_text
 from tracewarehouse.formats.kineto.batches import Spill
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.event_array import Losses
-from tracewarehouse.formats.kineto.scanner import Batch, PythonScanner, State
+from tracewarehouse.formats.kineto.scanner import Batch, PythonScanner
 from tracewarehouse.formats.source_tables import FileSource
 from tracewarehouse.late_regex import late_regex
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 TABLE: Final = "memory_timeline"
 # Indexed by torch's numbers: actions start at 1, categories at 0.
@@ -103,10 +106,8 @@ def _fits(change: tuple[int, int, int, int]) -> bool:
 
 
 def _named(
-    numbers: np.ndarray[tuple[int], np.dtype[np.int64]],
-    names: Sequence[str | None],
-    is_change: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    numbers: NDArray[np.int64], names: Sequence[str | None], is_change: NDArray[np.bool_]
+) -> tuple[pa.Array, NDArray[np.bool_]]:
     """The name of each number, and which numbers have one."""
     words = pa.array(names, pa.string())
     has_name = np.append(words.is_valid().to_numpy(zero_copy_only=False), False)
@@ -117,7 +118,6 @@ def _named(
 
 NAME: Final = "memory_timeline"
 _FIRST: Final = late_regex(rb"\s*\[\s*\[\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,\s*-?[0-9]+\s*\]")
-_LIST_START: Final = late_regex(rb"\s*\[")
 
 
 class MemoryTimelineSource(FileSource):
@@ -131,8 +131,8 @@ class MemoryTimelineSource(FileSource):
         self._losses = Losses()
         if request.known_digest is not None and (content := digest_of(path)).digest == request.known_digest:
             self._content, self._unchanged = content, True
-        elif not self._read_strict():
-            self._read_tolerant()
+        else:
+            self._read()
 
     @property
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
@@ -152,39 +152,17 @@ class MemoryTimelineSource(FileSource):
             super().outcome(), status=losses.status, losses=losses.all(), repaired=len(self._repaired)
         )
 
-    def _read_strict(self) -> bool:
-        """Reads the file if it is a complete list of strict JSON; else discards its rows: False."""
-        stream = self._content = TextStream(self._path)
-        scanner = PythonScanner()
-        pieces = iter(stream)
-        head = b""
-        for piece in pieces:
-            head += piece
-            if (start := _LIST_START.match(head)) is not None:
-                self._add(scanner.feed(head[start.end() :]))
-                break
-        for piece in pieces:
-            self._add(scanner.feed(piece))
-            if self._request.progress is not None:
-                self._request.progress(stream.size)
-        while (batch := scanner.flush()) is not None:
-            self._add([batch])
-        is_whole = scanner.state is State.CLOSED and scanner.take_rest().strip(b" \t\r\n") == b"]"
-        if is_whole and stream.cut is None:
-            return True
-        self._batches.close()
-        self._row_count = 0
-        self._redactions.clear()
-        return False
-
-    def _read_tolerant(self) -> None:
-        """Reads a damaged file as far as possible."""
+    def _read(self) -> None:
+        """Reads the file, a damaged one as far as possible."""
         text = read_text(self._path, self._request.spill)
-        document = Document(text)
-        scanner = PythonScanner()
+        self._content = FileContent(text.digest, text.text_bytes, text.stored_bytes)
+        document, scanner, read_bytes = Document(text), PythonScanner(), 0
         for chunk in document.elements():
             self._repaired += [scanner.rows + at for at in chunk.repaired]
             self._add(scanner.feed_array(chunk.array))
+            read_bytes += len(chunk.array)
+            if self._request.progress is not None:
+                self._request.progress(read_bytes)
         if (batch := scanner.flush()) is not None:
             self._add([batch])
         self._losses = document.losses

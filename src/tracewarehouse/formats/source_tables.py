@@ -9,7 +9,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Redaction, Request
+from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Redaction, Request, once_per_file
 from tracewarehouse.formats.file_text import (
     FileContent,
     Text,
@@ -58,6 +57,11 @@ class Notes(Struct):
             Defect(rule, rows, short_text(example, redactor, _EXAMPLE))
             for rule, (rows, example) in sorted(self.found.items())
         )
+
+
+def header_of(devices: Sequence[Any], host: str | None = None) -> dict[str, Any]:
+    """The properties of devices and the name of the host with Kineto's keys, as far as they are known."""
+    return {key: each for key, each in (("deviceProperties", devices), ("host_name", host)) if each}
 
 
 def counted(number: int, noun: str) -> str:
@@ -111,15 +115,10 @@ def stacked(batches: Sequence[Mapping[str, pa.Array]]) -> pa.Table:
     types: dict[str, pa.DataType] = {}
     for name, column in (each for batch in batches for each in batch.items()):
         types[name] = column.type if types.get(name) in (None, column.type) else pa.string()
-    rows = [len(next(iter(batch.values()))) for batch in batches]
-    pieces = {
-        name: [
-            batch[name].cast(type_) if name in batch else pa.nulls(count, type_)
-            for batch, count in zip(batches, rows, strict=True)
-        ]
-        for name, type_ in types.items()
-    }
-    return pa.table({name: pa.chunked_array(pieces[name], type_) for name, type_ in types.items()})
+    tables = [
+        pa.table({name: column.cast(types[name]) for name, column in batch.items()}) for batch in batches
+    ]
+    return pa.concat_tables([pa.table({}), *tables], promote_options="default")
 
 
 def declared_type(type_: str) -> pa.DataType:
@@ -153,7 +152,7 @@ _DICTIONARIES: Final = (
 )  # fmt: skip
 _FLAGS: Final = ("has_collective", "repaired")
 _DOUBLES: Final = ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns")
-# Whether `args` has a text that may contain a secret, true if it is not given; not a column of activities.
+# Whether `args` has a text that may contain a secret; not a column of activities.
 HAS_TEXT: Final = "has_text"
 # Rows that start at the same time are in this order; not a column of activities either.
 POSITION: Final = "position"
@@ -184,21 +183,13 @@ class ActivityRows(Struct):
     redactions: list[Redaction] = field(default_factory=list)
     _collected: list[tuple[int, dict[str, pa.Array]]] = field(default_factory=list)
 
-    def add(self, rows: int, columns: Mapping[str, pa.Array | pa.Scalar | None]) -> None:
-        """Adds rows; a scalar is the value of all of them, and a missing column is null.
+    def add(self, columns: Mapping[str, pa.Array]) -> None:
+        """Adds rows, with POSITION, `args` and HAS_TEXT; other columns that are missing are null.
 
         Columns with few distinct texts may be dictionary-encoded.
         """
-        if not rows:
-            return
-        found = {
-            name: _collected(name, values, rows) for name, values in columns.items() if values is not None
-        }
-        if "args" in found and HAS_TEXT not in found:
-            found[HAS_TEXT] = pa.repeat(pa.scalar(True), rows)
-        if POSITION not in found:
-            found[POSITION] = pa.array(np.arange(self.rows, self.rows + rows))
-        self._collected.append((rows, found))
+        rows = len(columns[POSITION])
+        self._collected.append((rows, {name: _collected(name, values) for name, values in columns.items()}))
         self.rows += rows
 
     def values(self, name: str) -> int:
@@ -265,11 +256,10 @@ class ActivityRows(Struct):
         return pa.DictionaryArray.from_arrays(codes, words)
 
     def _batch(self, columns: dict[str, pa.Array], first: int) -> pa.RecordBatch:
-        has_text, rows = columns.pop(HAS_TEXT, None), len(columns["ts_ns"])
+        has_text, rows = columns.pop(HAS_TEXT), len(columns["ts_ns"])
         for name in columns.keys() & {*_FREE_TEXTS}:
             columns[name] = self._clean_texts(name, columns[name], first)
-        if has_text is not None:
-            columns["args"] = self._clean_args(columns["args"], has_text, first)
+        columns["args"] = self._clean_args(columns["args"], has_text, first)
         for name in _FLAGS:
             column = columns.get(name, pa.repeat(pa.scalar(False), rows))
             columns[name] = pc.fill_null(column, False)
@@ -370,16 +360,12 @@ def _scattered(pieces: Sequence[pa.Array], place: NDArray[np.int64]) -> pa.Array
     return pa.array(values, type_, mask=missing if missing.any() else None)
 
 
-def _collected(name: str, values: pa.Array | pa.Scalar, rows: int) -> pa.Array:
-    """A column to be collected: `values`, or a value of all rows, in the type of the column."""
+def _collected(name: str, values: pa.Array) -> pa.Array:
+    """A column to be collected, in its type."""
     type_ = column_type(name)
     if name not in _DICTIONARIES:
-        array = pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
         # A copy: what DuckDB returned is freed with the last of its columns.
-        return pa.concat_arrays([array.cast(type_)])
-    if isinstance(values, pa.Scalar):
-        words = pa.array([values.as_py()], type_)
-        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), words)
+        return pa.concat_arrays([values.cast(type_)])
     encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(type_))
 
@@ -394,10 +380,11 @@ def activity_type(name: str) -> pa.DataType:
 class FileSource(ABC):
     """A Source of a file that the constructor reads, unless its content is known.
 
-    `base_time_ns` is the origin of the times in the file, 0 if they are absolute.
+    `base_time_ns` is the origin of the times in the file, 0 if they are absolute; `clock` names their clock.
     """
 
     base_time_ns: int = 0
+    clock: ClassVar[str] = ""
     _content: FileContent | TextStream
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
@@ -423,7 +410,7 @@ class FileSource(ABC):
 
     def _facts(self) -> Mapping[str, object]:
         """Columns of `ranks`."""
-        return {}
+        return {"clock": self.clock} if self.clock else {}
 
     def outcome(self) -> Outcome:
         """The facts about the file."""
@@ -464,10 +451,11 @@ class RecordSource(FileSource):
                 self._redactions += redactions
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[FileContent | TextStream, Any]]:
+    def _opened(self) -> Iterator[tuple[TextStream, Any]]:
         """Digest and sizes of the content, and the content."""
-        stream = TextStream(self._path)
-        text = stream.joined(*self.most_bytes)
+        stream, text = TextStream(self._path), bytearray()
+        for piece in stream.within(*self.most_bytes):
+            text += piece
         yield stream, text
 
     @abstractmethod
@@ -500,8 +488,7 @@ class CollectedSource(FileSource):
         """Digest and sizes of the content. The files of a folder may change without it."""
         if (files := files_of(self._path)) != [self._path]:
             return digest_of_files(files)
-        stat = self._path.stat()
-        return _content(self._path, stat.st_mtime_ns, stat.st_size)
+        return _content(self._path)
 
     @abstractmethod
     def _read(self) -> None:
@@ -535,7 +522,5 @@ class TextSource(CollectedSource):
         return text
 
 
-@lru_cache(maxsize=8)
-def _content(path: Path, modified_ns: int, size: int) -> FileContent:
-    """Digest and sizes; a file with several parts is hashed once per process."""
-    return digest_of(path)
+# A file with several parts is hashed once per process.
+_content: Final = once_per_file(digest_of)

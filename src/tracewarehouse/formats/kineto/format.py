@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -75,8 +75,7 @@ def _read_strict(path: Path, request: Request) -> Reading:
         with suppress(NotStrictError):
             return _read_pieces(scanned.stream, iter(scanned.pieces), ScannerOfFile(scanned), request)
     stream = TextStream(path)
-    with closing(iter(stream)) as pieces:
-        return _read_pieces(stream, pieces, new_scanner(exact=request.exact), request)
+    return _read_pieces(stream, iter(stream), new_scanner(exact=request.exact), request)
 
 
 def _read_pieces(stream: TextStream, pieces: Iterator[bytes], scanner: Scanner, request: Request) -> Reading:

@@ -257,7 +257,8 @@ class ScannedAhead:
         sys.setswitchinterval(_SWITCH_S)
         # What fails is read again, and reported then.
         with suppress(Exception):
-            self.stream.feed(self._add, _PIECE_BYTES)
+            for piece in self.stream.pieces(_PIECE_BYTES):
+                self._add(piece)
             self._is_whole = self._state == CLOSED and self._take() == 0 and self.stream.cut is None
         if not self._is_whole:
             for batch, _ in self.batches:

@@ -21,13 +21,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.file_text import (
-    GZIP_MAGIC,
-    FileContent,
-    TextStream,
-    UnsupportedFormatError,
-    digest_of,
-)
+from tracewarehouse.formats.file_text import TextStream, UnsupportedFormatError
 from tracewarehouse.formats.source_tables import RecordSource
 
 PICKLE: Final = "pickle"
@@ -168,13 +162,10 @@ def _error(file: PlainFile, answer: Mapping[str, Any], what: str) -> TraceFormat
     return TraceFormatError(file.path, message, hint="copy or record the file again")
 
 
-# Compressed content grows to this size at most.
-_MOST_BYTES: Final = 4 << 30
-
-
 class PlainSource(RecordSource):
     """A Source that a child process reads. `walk` names the tables to make, `what` the file in messages."""
 
+    most_bytes = (4 << 30, "it holds more than 4 GiB", "record fewer entries (max_entries)")
     walk: str
     what: str
 
@@ -197,22 +188,11 @@ class PlainSource(RecordSource):
         return {"clock": "utc", **self._found.facts}
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[FileContent | TextStream, IO[bytes]]]:
+    def _opened(self) -> Iterator[tuple[TextStream, IO[bytes]]]:
         """Digest and sizes of the content, and an open file that holds it decompressed."""
-        with self._path.open("rb") as file:
-            is_compressed = file.read(2) == GZIP_MAGIC
-        if not is_compressed:
-            content = digest_of(self._path)
-            with self._path.open("rb") as file:
-                yield content, file
-            return
         stream = TextStream(self._path)
         with TemporaryFile(dir=self._request.spill) as unpacked:
-            for piece in stream:
-                unpacked.write(piece)
-                if stream.size > _MOST_BYTES:
-                    message = f"it holds more than {_MOST_BYTES >> 30} GiB"
-                    raise TraceFormatError(self._path, message, hint="record fewer entries (max_entries)")
+            unpacked.writelines(stream.within(*self.most_bytes))
             unpacked.flush()
             unpacked.seek(0)
             yield stream, unpacked

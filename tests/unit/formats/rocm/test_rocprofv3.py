@@ -165,10 +165,8 @@ def test_a_compressed_file_is_decompressed_once(
     content = {"rocprofiler-sdk-tool": [process(pid) for pid in range(processes)]}
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
     read: list[Path] = []
-    feed = TextStream.feed
-    monkeypatch.setattr(
-        TextStream, "feed", lambda self, *take: (read.append(self.path), feed(self, *take))[1]
-    )
+    pieces = TextStream.pieces
+    monkeypatch.setattr(TextStream, "pieces", lambda self: (read.append(self.path), pieces(self))[1])
     warehouse = tw.open(tmp_path / "warehouse")
     report = warehouse.ingest(path, run="run", jobs=1)
     assert [file.state for file in report.files] == ["intact"] * processes
