@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -48,6 +49,23 @@ class Part(Struct, frozen=True):
     addition: str = ""
     process: int | None = None
     start_ns: int | None = None
+
+
+Answer = TypeVar("Answer")
+
+
+def once_per_file(read: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The function of a path, called once for each unchanged file; the answers for some files are kept."""
+
+    @lru_cache(maxsize=64)
+    def kept(path: Path, modified_ns: int, size: int, *args: object) -> Answer:
+        return read(path, *args)
+
+    def found(path: Path, *args: object) -> Answer:
+        stat = path.stat()
+        return kept(path, stat.st_mtime_ns, stat.st_size, *args)
+
+    return found
 
 
 def numbered(names: Sequence[str]) -> tuple[Part, ...]:

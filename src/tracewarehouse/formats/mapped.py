@@ -17,7 +17,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
@@ -38,6 +38,7 @@ from tracewarehouse.formats.base import (
     PartFormat,
     Request,
     Source,
+    once_per_file,
 )
 from tracewarehouse.formats.databases import check_complete, has_tables, open_database
 from tracewarehouse.formats.file_text import sqlite_format
@@ -256,22 +257,22 @@ def _add(batch: pa.RecordBatch, json_members: Collection[tuple[str, str]], rows:
         if (name == "ts_ns" or column.null_count < len(column)) and name not in (*_FINDING, *_OF_PROCESSES)
     }
     structs = {name: columns.pop(name) for name in list(columns) if pa.types.is_struct(columns[name].type)}
-    members, has_text = _members(structs, json_members)
+    members, has_text = _members(structs, json_members, len(batch))
     args = json_objects(members, len(batch))
     if (texts := columns.pop("args", None)) is not None:
         args, has_text = pc.coalesce(texts.cast(args.type), args), pc.or_(has_text, texts.is_valid())
     part = pc.shift_left(columns.pop("part").cast(pa.int64()), _PART_BITS)
     position = pc.add(part, columns.pop(_ROW))
     columns.setdefault("raw_category", columns.get("category"))
-    rows.add(len(batch), {**columns, "args": args, HAS_TEXT: has_text, POSITION: position})
+    rows.add({**columns, "args": args, HAS_TEXT: has_text, POSITION: position})
 
 
 def _members(
-    columns: Mapping[str, pa.Array], json_members: Collection[tuple[str, str]]
-) -> tuple[dict[str, pa.Array], pa.Array | pa.Scalar]:
+    columns: Mapping[str, pa.Array], json_members: Collection[tuple[str, str]], rows: int
+) -> tuple[dict[str, pa.Array], pa.Array]:
     """The members of structs, and which rows have a text; of members with one name the first value counts."""
     found: dict[str, pa.Array] = {}
-    has_text: pa.Array | pa.Scalar = pa.scalar(False)
+    has_text = pa.repeat(pa.scalar(False), rows)
     for name, struct in columns.items():
         for field, values in zip(struct.type, struct.flatten(), strict=True):
             if values.null_count == len(values):
@@ -297,21 +298,14 @@ def _json_lists(lists: pa.Array) -> pa.Array:
     return json_lists(*(pc.list_element(lists, at) for at in range(length)))
 
 
+@once_per_file
 def query(
-    path: Path, format: str, sql: str, tables: Sequence[str], suffix: str = ""
+    path: Path, format: str, sql: str, tables: tuple[str, ...], suffix: str = ""
 ) -> list[tuple[Any, ...]]:
     """The rows of a SELECT over the `activities` of all processes; a file is searched once per process.
 
     Only some tables are read, whose names in the file end in `suffix`.
     """
-    stat = path.stat()
-    return list(_queried(path, stat.st_mtime_ns, stat.st_size, format, sql, tuple(tables), suffix))
-
-
-@lru_cache(maxsize=64)
-def _queried(
-    path: Path, modified_ns: int, size: int, format: str, sql: str, tables: tuple[str, ...], suffix: str
-) -> list[tuple[Any, ...]]:
     from tracewarehouse.duck import engine
 
     contract = contract_of(format)
@@ -418,6 +412,8 @@ class ContractFormat(DatabaseFormat):
 class ContractSource(DatabaseSource):
     """A Source of a ContractFormat."""
 
+    clock = "unknown"
+
     def __init__(self, format: str, path: Path, part: Part, request: Request) -> None:
         self.format = format  # type: ignore[misc]
         super().__init__(path, part, request)
@@ -425,12 +421,6 @@ class ContractSource(DatabaseSource):
     def _begin(self, database: Database) -> Mapping[str, object]:
         self._notes.add("clock_not_utc", 1, "the format names no clock")
         return {}
-
-    def _header(self) -> Mapping[str, Any]:
-        return {}
-
-    def _facts(self) -> Mapping[str, object]:
-        return {"clock": "unknown"}
 
 
 def own_formats() -> Iterator[ContractFormat]:

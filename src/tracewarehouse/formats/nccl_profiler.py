@@ -5,7 +5,6 @@ The plug-in writes a file per communicator and rank, or one per process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,7 +13,7 @@ import pyarrow as pa
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part, PartFormat
 from tracewarehouse.formats.file_text import head_of, read_text
-from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, map_tables, raw_table
+from tracewarehouse.formats.mapped import RAW_TYPES, arrow_table, contract_of, map_tables
 from tracewarehouse.formats.source_tables import TextSource
 from tracewarehouse.late_regex import late_regex
 
@@ -30,8 +29,6 @@ _RANK: Final = late_regex(rb'"CommHash"\s*:\s*"?(\w+)"?\s*,\s*"Rank"\s*:\s*(\d{1
 _PROCESS: Final = late_regex(rb'"pid"\s*:\s*"?(\d{1,10})\b')
 _HEAD_BYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 1 << 14
-_REPEATED: Final = ("name", "cat", "ph", "pid", "tid")
-_ENCODED: Final = pa.dictionary(pa.int32(), pa.string())
 _MOST_US: Final = 9e15
 _HINT: Final = "the plug-in completes the file when the communicator is destroyed"
 
@@ -61,11 +58,13 @@ _DECODE: Final = msgspec.json.Decoder(_Record).decode
 class NcclProfilerSource(TextSource):
     """A Source with the activities of one process. The constructor reads the file."""
 
+    clock = "unknown"
+
     def _read(self) -> None:
         text = self._take_text().buffer
         contract = contract_of(NAME)
         (table,) = contract.raw_tables
-        types = {name: _ENCODED if name in _REPEATED else RAW_TYPES[type_] for name, type_ in table.columns}
+        schema = pa.schema([(name, RAW_TYPES[type_]) for name, type_ in table.columns])
         try:
             # As records, they would take more memory than the file.
             texts = msgspec.json.decode(text, type=list[msgspec.Raw])
@@ -73,20 +72,17 @@ class NcclProfilerSource(TextSource):
             for first in range(0, len(texts), _BATCH_ROWS):
                 records = map(_DECODE, texts[first : first + _BATCH_ROWS])
                 rows = [record.row() for record in records if record.ph]
-                batches.append(pa.RecordBatch.from_pylist(rows, pa.schema(types)))
+                batches.append(pa.RecordBatch.from_pylist(rows, schema))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             reason = f"not a complete trace of NCCL's profiler plug-in: {error}"
             raise TraceFormatError(self._path, reason, hint=_HINT) from error
         rank = _RANK.search(text)
         del text, texts  # they take more memory than their table
-        tables = {table.name: raw_table(table, NAME, types, batches)}
+        tables = {table.name: arrow_table(table, NAME, pa.Table.from_batches(batches, schema))}
         map_tables(contract, tables, {}, self._rows, self._notes)
         self._notes.add("clock_not_utc", 1, "times are microseconds since the plug-in was loaded")
         if rank:
             self._notes.add("rank_assumed", 1, f"rank {int(rank[2])} of communicator {rank[1].decode()}")
-
-    def _facts(self) -> Mapping[str, object]:
-        return {"clock": "unknown"}
 
 
 class NcclProfilerFormat(PartFormat):

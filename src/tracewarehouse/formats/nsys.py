@@ -7,7 +7,6 @@ import struct
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,17 +16,17 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Part, PartFile, Request
+from tracewarehouse.formats.base import Part, PartFile, Request, once_per_file
 from tracewarehouse.formats.databases import Database, open_database, tables_of
 from tracewarehouse.formats.file_text import FileContent, digest_of
 from tracewarehouse.formats.mapped import (
     DatabaseFormat,
     DatabaseSource,
+    arrow_table,
     contract_of,
     database_table,
-    raw_table,
 )
-from tracewarehouse.formats.source_tables import counted, rank_reason
+from tracewarehouse.formats.source_tables import counted, header_of, rank_reason
 from tracewarehouse.temp_folders import new_folder
 
 if TYPE_CHECKING:
@@ -91,11 +90,8 @@ class NsysSource(DatabaseSource):
 
     def _header(self) -> Mapping[str, Any]:
         """The metadata of the file; device properties and host name with Kineto's keys."""
-        header: dict[str, Any] = {"deviceProperties": self._devices} if self._devices else {}
         hosts = (self._metadata[key] for key in ("Hostname", "EXPORT_HOST") if self._metadata.get(key))
-        if host := next(hosts, None):
-            header["host_name"] = host
-        return header | {NAME: self._metadata}
+        return header_of(self._devices, next(hosts, None)) | {NAME: self._metadata}
 
     def _facts(self) -> Mapping[str, object]:
         layout = {"source_layout": "parquetdir"} if self._path.is_dir() else {}
@@ -114,10 +110,8 @@ class NsysSource(DatabaseSource):
 
     def _table(self, database: Database, table: RawTable) -> pa.RecordBatchReader:
         if table.name == "devices":
-            pairs = pa.table(
-                _cuda_devices(database, self._pid), pa.schema([("gpuId", _INT), ("cudaId", _INT)])
-            )
-            return raw_table(table, NAME, {"gpuId": _INT, "cudaId": _INT}, pairs.to_batches())
+            schema = pa.schema([("gpuId", _INT), ("cudaId", _INT)])
+            return arrow_table(table, NAME, pa.table(_cuda_devices(database, self._pid), schema))
         if table.name == _NVTX and not self._payloads:
             table = replace(
                 table, columns=tuple((name.partition("|")[0], type_) for name, type_ in table.columns)
@@ -243,12 +237,11 @@ def _gpu_processes(path: Path, database: Database) -> list[tuple[int, int, int, 
     """Like `_processes`, of the processes with GPU activities; a file is searched once."""
     if path.is_dir():  # its files may change without it
         return _processes(database, _GPU_TABLES, "globalPid")
-    stat = path.stat()
-    return list(_gpu_processes_of(path, stat.st_mtime_ns, stat.st_size))
+    return list(_gpu_processes_of(path))
 
 
-@lru_cache(maxsize=64)
-def _gpu_processes_of(path: Path, modified_ns: int, size: int) -> list[tuple[int, int, int, int]]:
+@once_per_file
+def _gpu_processes_of(path: Path) -> list[tuple[int, int, int, int]]:
     with Database(path) as database:
         return _processes(database, _GPU_TABLES, "globalPid")
 
@@ -443,14 +436,8 @@ class NsysReportFormat(NsysFormat):
         return PartFile(self, path, self.source)
 
 
-def _database_of(report: Path) -> Path:
-    """The report as a database; it is exported once."""
-    stat = report.stat()
-    return _exported(report, stat.st_mtime_ns, stat.st_size)
-
-
-@lru_cache(maxsize=4)
-def _exported(path: Path, modified_ns: int, size: int) -> Path:
+@once_per_file
+def _database_of(path: Path) -> Path:
     """The report as an SQLite database in a temporary folder, which is removed when the process ends."""
     nsys = shutil.which("nsys")
     manual = f"run: nsys export --type sqlite {path.name}, then ingest the .sqlite file"

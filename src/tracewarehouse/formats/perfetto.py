@@ -60,13 +60,6 @@ class Records(NamedTuple):
     others: int
 
 
-class _Packets(NamedTuple):
-    """Some packets of a trace, and the scope of each."""
-
-    fields: Fields
-    scope: Numbers
-
-
 class _Reader:
     """Reads packets one piece after the other. IDs of texts are those of a sequence, until it restarts."""
 
@@ -80,33 +73,32 @@ class _Reader:
         self._words: dict[str, int] = {}
         self._rows = 0
         self.batches: dict[str, list[dict[str, pa.Array]]] = {name: [] for name in categories}
-        self.tracks: list[tuple[Numbers, pa.Array]] = []
-        self.pids: dict[int, Numbers] = {}
+        self.streams: dict[int, int | None] = {}
+        self.pids: dict[int, int] = {}
         self.counters = self.slices = 0
 
     def read(self, found: Fields) -> None:
         """Adds the records and tracks in packets, which follow those that were read before."""
         fields, count = self._wire.fields(found), len(found.start)
         scope = self._new_scopes(fields.last(_SEQUENCE, count), fields.last(_FLAGS, count) & 1 == 1)
-        packets, events = _Packets(fields, scope), fields.of(_EVENT)
+        self._packets, self._scope, events = fields, scope, fields.of(_EVENT)
         event, rows, scopes = self._wire.fields(events), len(events.start), scope[events.message]
         self._rows += rows
-        columns = self._annotations(packets, event, rows, scopes) | {_ON: pa.array(event.last(_TRACK, rows))}
-        category = self._named(packets, _CATEGORIES, event, _CATEGORY, _CATEGORY_IID, scopes)
-        name = self._named(packets, _NAMES, event, _NAME, _NAME_IID, scopes)
+        columns = self._annotations(event, rows, scopes) | {_ON: pa.array(event.last(_TRACK, rows))}
+        category = self._named(_CATEGORIES, event, _CATEGORY, _CATEGORY_IID, scopes)
+        name = self._named(_NAMES, event, _NAME, _NAME_IID, scopes)
         is_timed = pc.is_valid(columns.get("Start_Timestamp", pa.nulls(rows)))
         for each, named in self._categories.items():
             is_named = pc.equal(category.dictionary, each).take(category.indices)
             mask = pc.fill_null(pc.and_(is_named, is_timed), False)
-            if pc.any(mask).as_py():
-                kept = {key: column.filter(mask) for key, column in {**columns, named: name}.items()}
-                self.batches[each].append({
-                    key: _compact(column) for key, column in kept.items() if column.null_count < len(column)
-                })  # fmt: skip
+            kept = {key: column.filter(mask) for key, column in {**columns, named: name}.items()}
+            self.batches[each].append({
+                key: _compact(column) for key, column in kept.items() if column.null_count < len(column)
+            })  # fmt: skip
         kinds = event.last(_TYPE, rows)
         self.counters += int((kinds == _COUNTER).sum())
         self.slices += int(np.isin(kinds, (1, 3)).sum())
-        self._add_tracks(packets)
+        self._add_tracks()
 
     def _new_scopes(self, sequence: Numbers, is_restart: NDArray[np.bool_]) -> Numbers:
         """The scope of each packet."""
@@ -121,21 +113,17 @@ class _Reader:
         self._scope_of |= zip(
             numbers.tolist(), in_order[np.append(first[1:], len(order)) - 1].tolist(), strict=True
         )
-        if len(self._scope_of) > _MOST_SEQUENCES:
-            raise DamagedError(0, f"more than {_MOST_SEQUENCES:,} sequences, from the message")
         self._scopes += int(is_new.sum())
         scope = np.empty_like(in_order)
         scope[order] = in_order
         return scope
 
-    def _named(
-        self, packets: _Packets, kind: int, of: Fields, own: int, id_: int, scopes: Numbers
-    ) -> pa.DictionaryArray:
+    def _named(self, kind: int, of: Fields, own: int, id_: int, scopes: Numbers) -> pa.DictionaryArray:
         """The texts of a field in each message, or those with the ID in another field."""
-        interned, wire = packets.fields.of(_INTERNED), self._wire
+        interned, wire = self._packets.of(_INTERNED), self._wire
         entries = wire.fields(interned).of(kind)
         fields, count = wire.fields(entries), len(entries.start)
-        keys = _keys(packets.scope[interned.message[entries.message]], fields.last(1, count), -2)
+        keys = _keys(self._scope[interned.message[entries.message]], fields.last(1, count), -2)
         texts = wire.texts_of(fields.of(2), count, _LONGEST_NAME)
         known, known_texts = self._texts.get(kind, (keys[:0], texts[:0]))
         # Of several texts with one ID the last one counts.
@@ -150,14 +138,12 @@ class _Reader:
         texts = pa.concat_arrays([texts, wire.texts(given.start, given.end, _LONGEST_NAME)])
         return wire.repeated(texts, pa.array(places, mask=places < 0))
 
-    def _annotations(
-        self, packets: _Packets, event: Fields, rows: int, scopes: Numbers
-    ) -> dict[str, pa.Array]:
+    def _annotations(self, event: Fields, rows: int, scopes: Numbers) -> dict[str, pa.Array]:
         """The annotations of events as columns: integers, or texts if one of them is a text."""
         given = event.of(_ANNOTATION)
         fields, count, scopes = self._wire.fields(given), len(given.start), scopes[given.message]
-        words = self._word_of(self._named(packets, _LABELS, fields, _LABEL, _LABEL_IID, scopes))
-        texts = self._named(packets, _TEXTS, fields, _TEXT, _TEXT_IID, scopes)
+        words = self._word_of(_compact(self._named(_LABELS, fields, _LABEL, _LABEL_IID, scopes)))
+        texts = self._named(_TEXTS, fields, _TEXT, _TEXT_IID, scopes)
         values, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)
         for number in (_BOOL, _UNSIGNED, _SIGNED):
             numbers = fields.of(number)
@@ -180,30 +166,30 @@ class _Reader:
 
     def _word_of(self, labels: pa.DictionaryArray) -> Numbers:
         """The number of each label."""
-        codes = values_of(labels.indices, -1).astype(np.int64)
-        used, first = np.unique(codes, return_index=True)
-        number_of = np.full(len(labels.dictionary) + 1, -1)
-        for code in used[np.argsort(first)].tolist():
-            if code >= 0:
-                word = labels.dictionary[code].as_py()
-                number_of[code] = self._words.setdefault(word, len(self._words))
+        known = labels.dictionary.to_pylist()
+        for word in known:
+            self._words.setdefault(word, len(self._words))
+        numbers = np.array([*map(self._words.get, known), -1], np.int64)
         words = len(self._words)
         if words > _MOST_LABELS or words * self._rows > max(_LEAST_VALUES, len(self._wire.data)):
             raise DamagedError(0, f"{words:,} names of annotations, from the message")
-        return number_of[codes]
+        return np.take(numbers, values_of(labels.indices, -1))  # the last is that of no label
 
-    def _add_tracks(self, packets: _Packets) -> None:
+    def _add_tracks(self) -> None:
         """Adds the stream in the name of each track, and the processes."""
-        descriptors = packets.fields.of(_DESCRIPTOR)
+        descriptors = self._packets.of(_DESCRIPTOR)
         track, count = self._wire.fields(descriptors), len(descriptors.start)
         names = pc.extract_regex(
             self._wire.texts_of(track.of(2), count, _LONGEST_NAME), r"STREAM \[(?P<stream>\d+)\]"
         )
-        self.tracks.append((track.last(1, count), to_ints(pc.struct_field(names, "stream"))))
+        streams = to_ints(pc.struct_field(names, "stream"))
+        self.streams |= zip(track.last(1, count).tolist(), streams.to_pylist(), strict=True)
+        if max(len(self.streams), len(self._scope_of)) > _MOST_SEQUENCES:
+            raise DamagedError(0, f"more than {_MOST_SEQUENCES:,} sequences or tracks, from the message")
         for number in (_PROCESS, _THREAD):
             pids = self._wire.fields(track.of(number)).of(1).value
             if len(pids):
-                self.pids.setdefault(number, pids)
+                self.pids.setdefault(number, int(pids[0]))
 
 
 def _keys(scopes: Numbers, ids: Numbers, none: int) -> Numbers:
@@ -231,24 +217,23 @@ def records(data: NDArray[np.uint8], categories: Mapping[str, str]) -> Records:
     wire = Wire(data, left_bytes=max(_LEAST_REPEATED, _MOST_REPEATED * len(data)))
     reader = _Reader(wire, categories)
     for fields in wire.pieces(0, len(data)):
-        reader.read(fields.of(_PACKET))
-    ids = np.concatenate([each for each, _ in reader.tracks])
-    ids, last = np.unique(ids[::-1], return_index=True)
-    streams = pa.concat_arrays([each for _, each in reader.tracks])[::-1].take(pa.array(last))
+        if (packets := fields.of(_PACKET)).start.size:
+            reader.read(packets)
     tables = {}
     for each, batches in reader.batches.items():
         table = stacked(batches)
         batches.clear()
         if table.num_rows:
-            places = _places(ids, table.column(_ON).to_numpy())
-            found = streams.take(pa.array(places, mask=places < 0))
+            tracks = table.column(_ON).combine_chunks().dictionary_encode()
+            known = pa.array(map(reader.streams.get, tracks.dictionary.to_pylist()), pa.int64())
+            streams = known.take(tracks.indices)
             if _STREAM in table.column_names:
-                found = pc.coalesce(to_ints(table.column(_STREAM)), found)
-                table = table.set_column(table.column_names.index(_STREAM), _STREAM, found)
-            elif found.null_count < len(found):
-                table = table.append_column(_STREAM, found)
+                streams = pc.coalesce(to_ints(table.column(_STREAM)), streams)
+                table = table.set_column(table.column_names.index(_STREAM), _STREAM, streams)
+            elif streams.null_count < len(streams):
+                table = table.append_column(_STREAM, streams)
             table = table.drop_columns([_ON])
         tables[each] = table
     others = reader.slices - sum(table.num_rows for table in tables.values())
-    pids = next(iter(dict(sorted(reader.pids.items())).values()), (0,))
-    return Records(tables, int(pids[0]), reader.counters, others)
+    pid = reader.pids.get(_PROCESS, reader.pids.get(_THREAD, 0))
+    return Records(tables, pid, reader.counters, others)

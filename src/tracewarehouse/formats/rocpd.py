@@ -121,6 +121,7 @@ class RpdSource(DatabaseSource):
     """A Source with the activities of one process. The constructor reads the tables."""
 
     format = RPD
+    clock = "boot"
 
     def _begin(self, database: Database) -> Mapping[str, object]:
         rows = database.records("rocpd_metadata", {"tag": _TEXT, "value": _TEXT})
@@ -138,9 +139,6 @@ class RpdSource(DatabaseSource):
 
     def _header(self) -> Mapping[str, Any]:
         return {RPD: self._metadata}
-
-    def _facts(self) -> Mapping[str, object]:
-        return {"clock": "boot"}
 
 
 class RpdFormat(DatabaseFormat):

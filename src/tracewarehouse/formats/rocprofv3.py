@@ -24,7 +24,7 @@ from tracewarehouse.formats.file_text import csv_tables, head_of, read_text
 from tracewarehouse.formats.mapped import RAW_TYPES, arrow_table, contract_of, map_tables
 from tracewarehouse.formats.perfetto import records
 from tracewarehouse.formats.protobuf import DamagedError
-from tracewarehouse.formats.source_tables import CollectedSource, TextSource, counted, to_ints
+from tracewarehouse.formats.source_tables import CollectedSource, TextSource, counted, header_of, to_ints
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
@@ -76,11 +76,21 @@ def _is_perfetto(head: bytes) -> bool:
     return head[:1] == b"\n" and b"begin_ns" in head and b"corr_id" in head and not _JSON.match(head)
 
 
-class Rocprofv3Source(TextSource):
+class _Source(CollectedSource):
     """A Source with the activities of one process. The constructor reads the file."""
 
-    def _facts(self) -> Mapping[str, object]:
-        return {"clock": "boot"}
+    clock = "boot"
+
+    def _add(self, tables: Mapping[str, pa.RecordBatchReader], pid: object, hint: str) -> None:
+        """Adds the activities in the tables of the contract."""
+        map_tables(contract_of(NAME), tables, {"pid": str(pid)}, self._rows, self._notes)
+        if not self._rows.rows:
+            raise TraceFormatError(self._path, "the file contains no records", hint=hint)
+        self._notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
+
+
+class Rocprofv3Source(TextSource, _Source):
+    """Reads JSON."""
 
     def _header(self) -> dict[str, Any]:
         metadata = self._process.metadata
@@ -89,21 +99,13 @@ class Rocprofv3Source(TextSource):
             {"id": number, "name": agent.get("product_name") or agent.get("name")}
             for number, agent in enumerate(_gpus(self._process))
         ]
-        header: dict[str, Any] = {"deviceProperties": names} if names else {}
-        if isinstance(node, dict) and node.get("hostname"):
-            header["host_name"] = node["hostname"]
-        return header | {"rocprofv3": metadata}
+        return header_of(names, node.get("hostname") if isinstance(node, dict) else None) | {NAME: metadata}
 
     def _read(self) -> None:
         number = int(self._part.name.split()[0]) if self._part.name else 0
         process = self._process = _decode(self._path, self._take_text().buffer)[number]
-        contract = contract_of(NAME)
-        tables = {table.name: self._table(table) for table in contract.raw_tables}
-        params = {"pid": str(process.metadata.get("pid", 0))}
-        map_tables(contract, tables, params, self._rows, self._notes)
-        if not self._rows.rows:
-            raise TraceFormatError(self._path, "the file contains no records", hint=_HINT)
-        self._notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
+        tables = {table.name: self._table(table) for table in contract_of(NAME).raw_tables}
+        self._add(tables, process.metadata.get("pid", 0), _HINT)
         if self._part.rank is not None:
             self._notes.add("rank_assumed", 1, f"{self._part.name} is rank {self._part.rank} by its position")
         for name, raw in process.buffer_records.items():
@@ -146,24 +148,17 @@ class Rocprofv3Source(TextSource):
         return found.select(usable).combine_chunks()
 
 
-class Rocprofv3CsvSource(CollectedSource):
-    """A Source with the activities of one process, whose CSV files are beside each other."""
-
-    def _facts(self) -> Mapping[str, object]:
-        return {"clock": "boot"}
+class Rocprofv3CsvSource(_Source):
+    """Reads CSV files, which are beside each other."""
 
     def _header(self) -> dict[str, Any]:
-        return {"deviceProperties": self._devices} if self._devices else {}
+        return header_of(self._devices)
 
     def _read(self) -> None:
-        contract = contract_of(NAME)
-        found, agents, pid = self._found([table.name for table in contract.raw_tables])
+        raw_tables = contract_of(NAME).raw_tables
+        found, agents, pid = self._found([table.name for table in raw_tables])
         found["gpus"], self._devices = _csv_gpus(agents, found[_KERNELS], found[_COPIES])
-        tables = {table.name: self._table(table, found[table.name]) for table in contract.raw_tables}
-        map_tables(contract, tables, {"pid": str(pid)}, self._rows, self._notes)
-        if not self._rows.rows:
-            raise TraceFormatError(self._path, "the file contains no records", hint=_CSV_HINT)
-        self._notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
+        self._add({table.name: self._table(table, found[table.name]) for table in raw_tables}, pid, _CSV_HINT)
 
     def _found(self, names: list[str]) -> tuple[dict[str, pa.Table], pa.Table, int | str]:
         """The tables of the contract, the agents, and the process."""
@@ -223,7 +218,7 @@ class Rocprofv3CsvSource(CollectedSource):
 
 
 class Rocprofv3PerfettoSource(TextSource, Rocprofv3CsvSource):
-    """A Source with the activities of one process, whose records are slices of a Perfetto trace."""
+    """Reads slices of a Perfetto trace."""
 
     def _found(self, names: list[str]) -> tuple[dict[str, pa.Table], pa.Table, int | str]:
         text = self._take_text()

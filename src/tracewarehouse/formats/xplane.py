@@ -7,7 +7,7 @@ its events and their statistics in two tables.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Part, PartFormat
+from tracewarehouse.formats.base import Part, PartFormat, once_per_file
 from tracewarehouse.formats.file_text import read_text
 from tracewarehouse.formats.mapped import arrow_table, contract_of, map_tables
 from tracewarehouse.formats.protobuf import LENGTH, DamagedError, Fields, Wire, field_at
@@ -295,8 +295,8 @@ def _refused(path: Path, error: DamagedError) -> TraceFormatError:
     return TraceFormatError(path, f"not a complete XSpace: {error}", hint=_HINT)
 
 
-@lru_cache(maxsize=64)
-def _parts(path: Path, modified_ns: int, size: int) -> tuple[Part, ...]:
+@once_per_file
+def _parts(path: Path) -> tuple[Part, ...]:
     content = _decoded(path, read_text(path, keep=True))
     if not content.planes:
         raise TraceFormatError(path, "the file contains no plane", hint=_HINT)
@@ -388,18 +388,9 @@ def _tables(
     batches: list[dict[str, pa.Array]] = []
     elsewhere: list[pa.Array] = []
     unread: list[str] = []
-    names: dict[str, str] = {}
+    # Names that differ in nothing but case → the one that is read.
+    names: dict[str, str | None] = {}
     others: dict[str, None] = {}
-
-    def is_read(name: str) -> bool:
-        """Whether a column is one of the first, and differs from others in more than case."""
-        if len(names) < _MOST_STATS:
-            names.setdefault(name.casefold(), name)
-        if names.get(name.casefold()) == name:
-            return True
-        others[f"statistic {name}"] = None
-        return False
-
     for plane in planes:
         if plane.device is None and not plane.name.startswith(_HOST):
             if lines := len(plane.children.of(_LINES).start):
@@ -407,7 +398,11 @@ def _tables(
         elif plane.device in (own, None):
             for each in _events(plane, start_ns):
                 columns = _labels(plane, each) | each
-                batches.append({name: columns[name] for name in columns if is_read(name)})
+                for name in columns:
+                    names.setdefault(name.casefold(), name if len(names) < _MOST_STATS else None)
+                kept = {name: columns[name] for name in columns if names[name.casefold()] == name}
+                others |= dict.fromkeys(f"statistic {name}" for name in columns if name not in kept)
+                batches.append(kept)
         elif is_first:
             found = (each.get("correlation_id") for each in _events(plane, start_ns))
             elsewhere += (to_ints(each) for each in found if each)
@@ -448,5 +443,4 @@ class XplaneFormat(PartFormat):
 
     def parts(self, path: Path) -> tuple[Part, ...]:
         """The devices by kind and number; one part if there is none. Raises TraceFormatError."""
-        stat = path.stat()
-        return _parts(path, stat.st_mtime_ns, stat.st_size)
+        return _parts(path)

@@ -11,7 +11,7 @@ import pytest
 
 from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
 from tracewarehouse.formats.redact.text import Redactor
-from tracewarehouse.formats.source_tables import ActivityRows
+from tracewarehouse.formats.source_tables import HAS_TEXT, POSITION, ActivityRows
 
 ROWS = 3_000
 
@@ -62,9 +62,13 @@ def test_many_rows_are_the_same_in_several_batches(monkeypatch: pytest.MonkeyPat
         name = pa.array(["b", "hf_" + "aB3dE5fG7hJ9kL1m" * 2, None])
         args = pa.array(['{"a":1}', None, '{"b":2}'], pa.large_string())
         rows.add(
-            3, {"ts_ns": pa.array([5, 1, None]), "name": name, "args": args, "stream": pa.array([1, 2, 3])}
+            {"ts_ns": pa.array([5, 1, None]), "name": name, "args": args, "stream": pa.array([1, 2, 3])}
+            | {POSITION: pa.array([0, 1, 2]), HAS_TEXT: pa.array([True] * 3)}
         )
-        rows.add(2, {"ts_ns": pa.array([1, 4]), "ph": pa.scalar("X"), "bytes": pa.array([None, 8])})
+        rows.add(
+            {"ts_ns": pa.array([1, 4]), "ph": pa.array(["X", "X"]), "bytes": pa.array([None, 8])}
+            | {POSITION: pa.array([3, 4]), HAS_TEXT: pa.array([False] * 2), "args": args[1:2].take([0, 0])}
+        )
         return [*rows.batches()]
 
     (whole,) = batches()

@@ -124,7 +124,7 @@ MANY = [
         (WORDS + b"".join(MANY * 1000), "190 names of annotations"),
         (WORDS + field(1, field(8, 1) * 2000), "more than 1,000 fields at byte"),
         (WORDS + b"\n\x00" * 2_000_000, "at byte"),
-        (WORDS + b"".join(SEQUENCES), "more than 65,536 sequences"),
+        (WORDS + b"".join(SEQUENCES), "more than 65,536 sequences or tracks"),
         (WORDS, "no records"),
     ],
     ids=["size", "inside", "number", "labels", "values", "fields", "empty", "sequences", "none"],
