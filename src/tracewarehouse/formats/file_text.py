@@ -461,7 +461,7 @@ _BY_KEYS: Final = (
     (("segments", "device_traces"), "memory_snapshot"),
     (("truth", "job"), EXPECTED_RESULTS),
 )
-_PICKLE_NAME: Final = late_regex(r"\.(?:pickle|pkl)(?:\.gz)?$", re.IGNORECASE)
+_PICKLE_NAME: Final = late_regex(r"\.(?:pickle|pkl)(?:\.gz|\.zst)?$", re.IGNORECASE)
 # Headers of tables that nsys stats prints.
 _STATISTICS: Final = (b"time (%)", b"start (ns)", b"total time", b"duration (ns)")
 _CSV_STATISTICS: Final = b'"name","calls","totaldurationns"'

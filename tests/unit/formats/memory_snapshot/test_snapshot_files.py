@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import sketch
@@ -119,14 +120,16 @@ def test_packed_and_json_snapshots_give_the_same_rows(tmp_path: Path) -> None:
     (tmp_path / "a.pickle.gz").write_bytes(gzip.compress(pickle.dumps(snapshot)))
     (tmp_path / "b.json").write_text(json.dumps(snapshot), encoding="utf-8")
     (tmp_path / "c.pickle").write_bytes(pickle.dumps(snapshot, 0))
+    with pa.CompressedOutputStream(str(tmp_path / "d.pickle.zst"), "zstd") as out:
+        out.write(pickle.dumps(snapshot))
     wh = tw.open(tmp_path / "w")
     tables = ("snapshot_events", "snapshot_segments", "snapshot_blocks", "snapshot_frames")
     found: dict[str, list[Any]] = {}
-    for name in ("a.pickle.gz", "b.json", "c.pickle"):
+    for name in ("a.pickle.gz", "b.json", "c.pickle", "d.pickle.zst"):
         wh.ingest(tmp_path / name, run=name)
         sql = "SELECT * EXCLUDE (run_id) FROM {} WHERE run_id = '{}'"
         found[name] = [wh.query(sql.format(table, name)).rows() for table in tables]
-    assert found["a.pickle.gz"] == found["b.json"] == found["c.pickle"]
+    assert found["a.pickle.gz"] == found["b.json"] == found["c.pickle"] == found["d.pickle.zst"]
 
 
 def before_and_after(folder: Path) -> None:
