@@ -196,6 +196,7 @@ class RayEngine(ClusterEngine):
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         import ray
 
+        self._ray: Any = ray
         if not ray.is_initialized():
             self._connect(ray)
         if self._run is None:
@@ -222,37 +223,27 @@ class RayEngine(ClusterEngine):
         self._owned, self._is_local = True, address == _LOCAL
 
     def _cpus(self) -> int:
-        import ray
-
-        return int(ray.cluster_resources().get("CPU", 1))
+        return int(self._ray.cluster_resources().get("CPU", 1))
 
     def _stop(self) -> None:
-        import ray
-
         self._run = None
-        ray.shutdown()
+        self._ray.shutdown()
 
     def _submit(self, driver: Peer, pickled: bytes) -> Any:
         return self._run.remote(driver, pickled)
 
     def _first_done(self, submitted: Collection[Any]) -> Any:
-        import ray
-
-        (done, *_), _ = ray.wait(list(submitted), num_returns=1)
+        (done, *_), _ = self._ray.wait(list(submitted), num_returns=1)
         return done
 
     def _cancel(self, submitted: Collection[Any]) -> None:
-        import ray
-
         for each in submitted:
-            ray.cancel(each, force=True)
+            self._ray.cancel(each, force=True)
 
     def _result(self, done: Any) -> object:
-        import ray
-
-        errors = ray.exceptions
+        errors = self._ray.exceptions
         try:
-            return ray.get(done)
+            return self._ray.get(done)
         except errors.OutOfMemoryError as error:
             return WorkerDied("the worker ran out of memory", _last_line(error), transient=True)
         except errors.WorkerCrashedError as error:

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
@@ -459,7 +460,7 @@ def _complete(
                 logs.keys() if before is None else {table for table, _ in before.items() ^ now.items()}
             )
             rows = {} if version.tombstone else copies(store, version)
-            files = _Registered(logs, catalog, rows, version).files
+            files = partial(_registered, logs, catalog, rows, version)
             app, is_next = app_of(store, key), before is not None
             if version.number > 1:
                 register_results(store, catalog, [version.run])
@@ -503,25 +504,20 @@ def _whole(store: Store, run: str) -> RunVersion:
     return version
 
 
-class _Registered(Struct, frozen=True):
-    """The files of a version in the logs of its warehouse, with copies of these rows by table."""
-
-    logs: Mapping[str, DeltaLog]
-    catalog: Catalog
-    copied: Mapping[str, Any]
-    version: RunVersion
-
-    def files(self, table: str) -> dict[str, Action]:
-        """Path → each file of a table, relative to its folder; writes the copy of its rows."""
-        found = {}
-        compatible = {one.version for one in self.catalog.compatible(self.catalog.get(table, kind="table"))}
-        for _, _, file in self.version.shares((table,)):
-            if file.version in compatible:
-                path = file.path.removeprefix(f"{layout.DATA}/{table}/")
-                ranks = file.first_rank, file.last_rank
-                found[path] = added(path, file.bytes, file.file_rows, self.version.run, ranks)
-        rows = self.copied.get(table)
-        return found if rows is None else found | self.logs[table].add_rows(rows, self.version.run)
+def _registered(
+    logs: Mapping[str, DeltaLog], catalog: Catalog, copied: Mapping[str, Any], version: RunVersion, table: str
+) -> dict[str, Action]:
+    """Path → each file of a version in the folder of a table; writes its rows among those that are copied."""
+    found = {}
+    compatible = {one.version for one in catalog.compatible(catalog.get(table, kind="table"))}
+    for _, _, file in version.shares((table,)):
+        if file.version in compatible:
+            path = file.path.removeprefix(f"{layout.DATA}/{table}/")
+            found[path] = added(
+                path, file.bytes, file.file_rows, version.run, (file.first_rank, file.last_rank)
+            )
+    rows = copied.get(table)
+    return found if rows is None else found | logs[table].add_rows(rows, version.run)
 
 
 # Recorded results
