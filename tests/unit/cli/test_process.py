@@ -119,8 +119,15 @@ con = duckdb.connect()
 print(con.execute("SELECT 1 AS a").to_arrow_table().to_pylist(), "duckdb._relation" in sys.modules)
 print(con.sql("SELECT 2 AS b").filter("b > 1").to_arrow_table().to_pylist(), duckdb.__version__)
 print(con.execute("SELECT 3 AS c").to_arrow_table().to_pylist())
-print(np.unique([2, 1, 2]), "numpy.ma" in sys.modules, np.ma.masked_array([1], [True]).sum() is np.ma.masked)
+print(np.unique([2, 1, 2]), np.median([1.0, 2.0]), "numpy.ma" in sys.modules)
+print(np.ma.masked_array([1], [True]).sum() is np.ma.masked)
 """
     done = python(f"import warnings; warnings.simplefilter('ignore')\n{code}")
-    lines = ["[{'a': 1}] False", f"[{{'b': 2}}] {duckdb.__version__}", "[{'c': 3}]", "[1 2] False True"]
+    lines = [
+        "[{'a': 1}] False",
+        f"[{{'b': 2}}] {duckdb.__version__}",
+        "[{'c': 3}]",
+        "[1 2] 1.5 False",
+        "True",
+    ]
     assert (done.stderr, done.stdout.splitlines()) == ("", lines)

@@ -8,6 +8,8 @@ import json
 import random
 import re
 import shutil
+import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 import tracewarehouse as tw
-from cli_runner import CliResult, on_terminal, process
+from cli_runner import CliResult, environment, on_terminal, process
 from cli_runner import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
 from tracewarehouse.compare.history.page import _Axis, round_values
@@ -303,6 +305,19 @@ def test_a_removed_run_can_keep_its_results(warehouse_path: Path) -> None:
     kept.write_bytes(kept.read_bytes()[:-9])
     problems = json.loads(call("verify", "--json", "-w", warehouse_path).out)
     assert [row["path"] for row in problems["result"]] == ["_tw/versions/night-0004/000001.json"]
+
+
+def test_a_history_imports_few_libraries(shared_path: Path) -> None:
+    code = f"""
+import atexit, sys
+from tracewarehouse.cli import main
+unused = {{"numpy.ma", "scipy", "typing_extensions", "pandas"}}
+atexit.register(lambda: print(unused & set(sys.modules), file=sys.stderr))
+sys.argv = ["tw", "history", "step_time", "-w", {str(shared_path)!r}]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "set()")
 
 
 @pytest.mark.deep
