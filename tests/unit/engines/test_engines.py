@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -143,10 +142,10 @@ def _ray_that_raises(name: str) -> SimpleNamespace:
         ("OutOfMemoryError", "the worker ran out of memory"),
     ],
 )
-def test_a_lost_node_is_named_as_such(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_node_is_named_as_such(name: str, message: str) -> None:
     pytest.importorskip("ray")
     engine = RayEngine()
-    monkeypatch.setitem(sys.modules, "ray", _ray_that_raises(name))
+    engine._ray = _ray_that_raises(name)
     found = engine._result(None)
     assert isinstance(found, WorkerDied) and found.transient
     assert found.message == message
