@@ -102,6 +102,7 @@ def check(
     session.prefer_text()
     session.runs = resolve(session, runs)
     warehouse = session.open_on_engine()
+    warehouse.selection.pool.is_sparing = True
     findings: Result = warehouse.check(passed=passed)
     if conditions := [*session.where, *_of_rules(warehouse.catalog, rules)]:
         findings, session.where = findings.where(*conditions), ()

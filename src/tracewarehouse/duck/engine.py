@@ -166,6 +166,8 @@ def _sorted(con: Connection, contract: Contract, body: str, given: str, few: boo
         select = f"{given}SELECT {columns} FROM (\n{body}\n)"
         ordered = select if contract.in_order else f"{select}\n{order_by(contract)}"
         found, rows = _rows(con, ordered, few)
+    except OutOfMemory:
+        raise
     except Error:
         check_columns(contract, result_columns(con, body))
         raise

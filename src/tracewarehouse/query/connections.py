@@ -29,7 +29,7 @@ from tracewarehouse.duck.engine import (
     statement_kind,
 )
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
-from tracewarehouse.memory_limits import Limits
+from tracewarehouse.memory_limits import Limits, half_bytes
 from tracewarehouse.query.relations import (
     Dependencies,
     Mentioned,
@@ -211,6 +211,8 @@ _IDLE = 8
 _CACHED_EVENTS = 2_000_000
 # Up to this number of events, planning a query takes longer than running it.
 _FEW_EVENTS = 300_000
+# A sparing connection may use this memory, or this much per event; what exceeds it is written to disk.
+_SPARING_BYTES, _SPARING_BYTES_PER_EVENT = 200_000_000, 250
 # Up to this number of events, one thread answers at least as soon as several, with less CPU time.
 _ONE_THREAD_EVENTS = 50_000
 
@@ -269,7 +271,8 @@ def user_connection(
 class ConnectionPool:
     """Connections over selected ranks that later queries reuse with their views.
 
-    A connection has one user at a time. Views stay valid because published versions never change.
+    A connection has one user at a time. Views stay valid because published versions never change. If it
+    `is_sparing`, analyses of many events write to disk what exceeds some memory, as far as DuckDB can.
     """
 
     def __init__(
@@ -279,6 +282,7 @@ class ConnectionPool:
         self.catalog = catalog
         self.threads = threads
         self.memory_limit = memory_limit
+        self.is_sparing = False
         self._announced: dict[Ref, Contract] = {}
         self._shared: frozenset[Ref] = frozenset()
         self._idle: list[tuple[object, _PooledConnection]] = []
@@ -348,7 +352,7 @@ class ConnectionPool:
         relations = Relations(self.store, tuple(selected), dependencies)
         with self._borrowed(relations) as opened:
             try:
-                rows = self._rows(opened, relations, contract, bound)
+                rows = self._rows_within(opened, relations, contract, bound)
                 opened.forget_read(self.catalog, self._announced.values(), contract)
                 return rows
             except (Error, ContractError, QueryError) as error:
@@ -375,6 +379,23 @@ class ConnectionPool:
             clause = opened.with_clause(relations, contract.requires, contract.body)
             return execute(opened.con, contract, bound, clause)
 
+    def _rows_within(
+        self,
+        opened: _PooledConnection,
+        relations: Relations,
+        contract: Contract,
+        bound: Mapping[str, object],
+    ) -> pa.Table:
+        """The rows of an analysis; once more if it cannot do with the memory of a sparing connection."""
+        try:
+            return self._rows(opened, relations, contract, bound)
+        except (Error, QueryError) as error:
+            if not self.is_sparing or not isinstance(error.__cause__ or error, OutOfMemory):
+                raise
+        allowed = half_bytes()
+        opened.con.execute("RESET memory_limit" if allowed is None else f"SET memory_limit = '{allowed}B'")
+        return self._rows(opened, relations, contract, bound)
+
     def _rows(
         self,
         opened: _PooledConnection,
@@ -398,7 +419,10 @@ class ConnectionPool:
         opened = self._take(key, relations.names)
         if opened is None:
             threads = 1 if events <= _ONE_THREAD_EVENTS else self.threads
-            opened = _PooledConnection(_connect(threads, self.memory_limit))
+            limit = self.memory_limit
+            if self.is_sparing and events > _FEW_EVENTS and not purpose:
+                limit = _sparing_limit(events)
+            opened = _PooledConnection(_connect(threads, limit))
             if events <= _FEW_EVENTS:
                 expect_few_rows(opened.con)
         opened.shared = self._shared if events <= _CACHED_EVENTS else frozenset()
@@ -508,6 +532,11 @@ class _PooledConnection(Struct):
     def close(self) -> None:
         """Closes the connection."""
         self.con.close()
+
+
+def _sparing_limit(events: int) -> str:
+    wanted = max(_SPARING_BYTES, _SPARING_BYTES_PER_EVENT * events)
+    return f"{min(wanted, half_bytes() or wanted)}B"
 
 
 def _key(selected: Iterable[SelectedRun], purpose: str = "") -> object:

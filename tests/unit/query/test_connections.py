@@ -16,7 +16,7 @@ from tracewarehouse.duck.engine import _OF_MANY_ROWS, Connection, Error, connect
 from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
 from tracewarehouse.query import connections
 from tracewarehouse.query.connections import ConnectionPool, check_reads_only, connection, lock, rank_batches
-from tracewarehouse.query.relations import Dependencies, mentioned, queryable, shared_views
+from tracewarehouse.query.relations import Dependencies, Relations, mentioned, queryable, shared_views
 from tracewarehouse.runs.readable import readable_runs, with_capabilities
 from tracewarehouse.runs.rows import most_frequent, recording_limits
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
@@ -557,3 +557,23 @@ def test_optimizers_for_many_rows_are_off_for_few(
     known = {name for (name,) in connect().execute("SELECT name FROM duckdb_optimizers()").fetchall()}
     assert set(off[0].split(",")) == set(_OF_MANY_ROWS) and known > set(_OF_MANY_ROWS)
     assert not off[1]
+
+
+def test_a_sparing_pool_answers_what_does_not_fit_in_its_memory(
+    store: Store, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_run(store, catalog, "a", (0, 1, 2), events=10)
+    selected, contract = select_runs(store), catalog.get("kernel_time")
+    whole = answer(ConnectionPool(store, catalog), selected, contract)
+    monkeypatch.setattr(connections, "_FEW_EVENTS", -1)
+    limits = []
+    for bytes_ in (300_000_000, 200_000):  # the second is too little for any query
+        monkeypatch.setattr(connections, "_SPARING_BYTES", bytes_)
+        pool = ConnectionPool(store, catalog)
+        pool.is_sparing = True
+        assert answer(pool, selected, contract) == whole
+        with pool._borrowed(Relations(store, selected, Dependencies.of(catalog, [contract]))) as opened:
+            limits += opened.con.execute("SELECT current_setting('memory_limit')").fetchall()
+    assert limits[0] == ("286.1 MiB",) and limits[1] != ("195.3 KiB",)
+    with pytest.raises(QueryError, match="Out of Memory"):
+        answer(ConnectionPool(store, catalog, memory_limit="200000B"), selected, contract)
