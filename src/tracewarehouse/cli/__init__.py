@@ -13,6 +13,7 @@ from typing import NoReturn
 
 # Commands that use pyarrow, and compute nothing with numpy.
 _NUMPY_FREE_COMMANDS = {"show", "query", "runs", "info", "list", "label", "remove"}
+_MANY_RESULTS = {"check", "report"}  # commands that run dozens of analyses
 _VALUE_OPTIONS = {"-w", "--warehouse", "--sql"}  # that may precede the command
 # A command is short and its records live to its end: looking for cycles among them more often frees nothing.
 _GC_THRESHOLD = 300_000
@@ -48,10 +49,13 @@ def _run(command: str, args: Sequence[str]) -> NoReturn:
 
     if not any(each.endswith("spark") for each in args):  # pyspark imports pandas
         slim_imports.install(numpy=command not in _NUMPY_FREE_COMMANDS)
-    if command == "ingest":
+    if command == "ingest" or command in _MANY_RESULTS:
         from tracewarehouse import memory_limits
 
-        memory_limits.reuse_memory()
+        if command == "ingest":
+            memory_limits.reuse_memory()
+        else:
+            memory_limits.share_memory()
     from tracewarehouse.cli.app import run
 
     _exit(run(args))

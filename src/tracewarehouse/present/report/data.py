@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.plot.charts import Bin, bin_edges, describe_bin
@@ -43,6 +44,7 @@ class ReportData:
         self._con = con
         self._results: dict[str, Result] = {}
         self._rows: dict[str, list[Row]] = {}
+        self._kept: set[str] = set()
 
     @property
     def run(self) -> str:
@@ -77,6 +79,13 @@ class ReportData:
             self._con.register(alias, self._results[alias].arrow())
         return self._results[alias]
 
+    def forget(self, *names: str) -> None:
+        """Frees the rows of results that no further part of the page reads."""
+        for name in self._results.keys() & names:
+            self._con.unregister(name)
+            found = self._results[name]
+            self._results[name] = replace(found, table=found.table.schema.empty_table())
+
     def has_rows(self, name: str) -> bool:
         """Whether the analysis has rows."""
         return len(self.result(name)) > 0
@@ -96,6 +105,14 @@ class ReportData:
         from tracewarehouse.duck.engine import relation
 
         self._con.register(name, relation(self._con, sql).to_arrow_table())
+        self._kept.add(name)
+
+    def reduce(self, name: str, sql: str, analysis: str) -> bool:
+        """Keeps a SELECT over the rows of an analysis in their place; whether there are any."""
+        if self.has_rows(analysis):
+            self.keep(name, sql)
+            self.forget(analysis)
+        return name in self._kept
 
     def row(self, sql: str, *names: str) -> Row:
         """The only row of such a SELECT."""
@@ -255,6 +272,13 @@ def mean_parts(side: Selection, steps: Result) -> dict[str, dict[str, float]]:
 COMPLETE = "SEMI JOIN (SELECT rank, step FROM step_summary WHERE NOT partial) AS complete USING (rank, step)"
 
 
+_KERNELS_OF_STEPS = f"""
+SELECT kind, name, op, module_path, pass, sum(sum_ns)::BIGINT AS ns
+FROM step_kernels {COMPLETE}
+GROUP BY ALL
+"""
+
+
 class Steps(Struct, frozen=True):
     """The number of complete steps, each of each rank, and their mean period."""
 
@@ -288,11 +312,9 @@ def mean_step_ns(data: ReportData) -> float | None:
 def kernels_by_step(data: ReportData, *keys: str) -> ByStep | None:
     """The time of kernels per step by columns of `step_kernels`; None without complete steps."""
     whole = complete_steps(data)
-    if whole is None or not data.has_rows("step_kernels"):
+    if whole is None or not data.reduce("kernels_of_steps", _KERNELS_OF_STEPS, "step_kernels"):
         return None
     listed = ", ".join(keys)
-    rows = data.rows(
-        f"SELECT {listed}, sum(sum_ns)::BIGINT AS ns FROM step_kernels {COMPLETE} GROUP BY {listed}"
-    )
+    rows = data.rows(f"SELECT {listed}, sum(ns)::BIGINT AS ns FROM kernels_of_steps GROUP BY {listed}")
     mean_ns = {tuple(row[key] for key in keys): row["ns"] / whole.count for row in rows}
     return ByStep(mean_ns, whole.period_ns)

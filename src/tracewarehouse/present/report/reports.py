@@ -97,6 +97,14 @@ _SECTIONS: dict[str, Callable[[ReportData], Section]] = {
     "communication": communication_section,
     "memory": memory_section,
 }
+# Part of a page → results with many rows that no part after it reads: most of the memory of a page.
+_LAST_READ = {
+    "overview": ("gpu_timeline", "drawn", "others"),
+    "kernels": ("launch_stats", "module_summary"),
+    "work": ("op_work_summary", "roofline"),
+    "memory": ("memory_curve", "queue_length"),
+    "host": ("name_summary",),
+}
 
 
 def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[str], object]) -> Page:
@@ -112,6 +120,7 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             *inference_section(data),
             *graphs_section(data),
         ]
+        data.forget(*_LAST_READ["overview"])
         places = [(row["rank"], row["step"]) for group in finding_groups(findings.rows()) for row in group]
         parts: dict[str, Callable[[ReportData], Section]] = {
             **_SECTIONS,
@@ -123,6 +132,7 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             sections.append(build(data))
             if name == "kernels":
                 sections += modules_sections(data)
+            data.forget(*_LAST_READ.get(name, ()))
         limits = limits_section(data, info, *skipped_checks(findings))
         return Page(
             name=data.run,

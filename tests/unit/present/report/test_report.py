@@ -21,7 +21,7 @@ from report_checks import check_levels, check_page, check_tables, check_timeline
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.present.plot.theme import format_short
 from tracewarehouse.present.report import timeline
-from tracewarehouse.present.report.data import report_data
+from tracewarehouse.present.report.data import kernels_by_step, report_data
 from tracewarehouse.present.report.document import distinct_durations, distinct_labels, finding_percent
 from tracewarehouse.present.report.reports import _runs_verdict as many_runs_verdict
 from tracewarehouse.present.report.reports import _Time
@@ -315,6 +315,21 @@ def test_combined_slices_keep_their_exact_totals(
             sums[row["rank"], row["category"]] += row["total_ns"]
     account = [row for row in run.step_account().rows() if row["step"] == drawn.step]
     assert sums == {(row["rank"], row["category"]): row["category_ns"] for row in account}
+
+
+def test_kernels_of_complete_steps_are_kept_without_the_rows_of_each_rank(warehouse_path: Path) -> None:
+    run = tw.open(warehouse_path).select("hostile")
+    complete = {(row["rank"], row["step"]) for row in run.step_summary().rows() if not row["partial"]}
+    sums: Counter[tuple[str, ...]] = Counter()
+    for row in run.step_kernels().rows():
+        if (row["rank"], row["step"]) in complete:
+            sums[row["kind"], row["name"]] += row["sum_ns"]
+    with report_data(run.selection) as data:
+        for _ in range(2):
+            found = kernels_by_step(data, "kind", "name")
+            assert found is not None
+            assert found.mean_ns == {key: ns / len(complete) for key, ns in sums.items()}
+            assert len(data.result("step_kernels")) == 0
 
 
 class _Parsed(HTMLParser):
