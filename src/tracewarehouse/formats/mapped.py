@@ -263,7 +263,8 @@ def _add(batch: pa.RecordBatch, json_members: Collection[tuple[str, str]], rows:
         args, has_text = pc.coalesce(texts.cast(args.type), args), pc.or_(has_text, texts.is_valid())
     part = pc.shift_left(columns.pop("part").cast(pa.int64()), _PART_BITS)
     position = pc.add(part, columns.pop(_ROW))
-    columns.setdefault("raw_category", columns.get("category"))
+    if "category" in columns:
+        columns.setdefault("raw_category", columns["category"])
     rows.add({**columns, "args": args, HAS_TEXT: has_text, POSITION: position})
 
 

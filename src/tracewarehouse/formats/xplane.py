@@ -211,15 +211,10 @@ def _events(plane: _Plane, offset_ns: int) -> Iterator[dict[str, pa.Array]]:
             if own is not None and own.type == found.type == pa.int64():
                 found = pc.coalesce(own, found)
             elif own is not None:
-                found = pc.coalesce(_plain(own), _plain(found))
+                found = pc.coalesce(own.cast(pa.string()), found.cast(pa.string()))
             stats[stat] = found
         texts_of = {name: each for name, each in stats.items() if pa.types.is_string(each.type)}
         yield columns | stats | {name: each.dictionary_encode() for name, each in texts_of.items()}
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """The values as texts."""
-    return column.cast(pa.string())
 
 
 def _lines(plane: _Plane, offset_ns: int) -> tuple[Numbers, pa.Array, Numbers, Fields]:
