@@ -352,15 +352,19 @@ class ConnectionPool:
         relations = Relations(self.store, tuple(selected), dependencies)
         with self._borrowed(relations) as opened:
             try:
-                rows = self._rows_within(opened, relations, contract, bound)
-                opened.forget_read(self.catalog, self._announced.values(), contract)
-                return rows
+                rows = self._rows(opened, relations, contract, bound)
             except (Error, ContractError, QueryError) as error:
-                if isinstance(error.__cause__, OutOfMemory):
+                if self.is_sparing and isinstance(error.__cause__ or error, OutOfMemory):
+                    opened.allow_all_memory()
+                    rows = self._rows(opened, relations, contract, bound)
+                elif isinstance(error.__cause__, OutOfMemory):
                     raise
-                # With views instead of a `WITH` clause, the error names the file or line of the analysis.
-                opened.add(relations)
-                return execute(opened.con, contract, bound)
+                else:
+                    # With views instead of a `WITH` clause, the error names the file or line of the analysis.
+                    opened.add(relations)
+                    return execute(opened.con, contract, bound)
+            opened.forget_read(self.catalog, self._announced.values(), contract)
+            return rows
 
     def execute_over(
         self,
@@ -378,23 +382,6 @@ class ConnectionPool:
                 opened.created[relations.names[view.ref]] = view.ref
             clause = opened.with_clause(relations, contract.requires, contract.body)
             return execute(opened.con, contract, bound, clause)
-
-    def _rows_within(
-        self,
-        opened: _PooledConnection,
-        relations: Relations,
-        contract: Contract,
-        bound: Mapping[str, object],
-    ) -> pa.Table:
-        """The rows of an analysis; once more if it cannot do with the memory of a sparing connection."""
-        try:
-            return self._rows(opened, relations, contract, bound)
-        except (Error, QueryError) as error:
-            if not self.is_sparing or not isinstance(error.__cause__ or error, OutOfMemory):
-                raise
-        allowed = half_bytes()
-        opened.con.execute("RESET memory_limit" if allowed is None else f"SET memory_limit = '{allowed}B'")
-        return self._rows(opened, relations, contract, bound)
 
     def _rows(
         self,
@@ -419,9 +406,8 @@ class ConnectionPool:
         opened = self._take(key, relations.names)
         if opened is None:
             threads = 1 if events <= _ONE_THREAD_EVENTS else self.threads
-            limit = self.memory_limit
-            if self.is_sparing and events > _FEW_EVENTS and not purpose:
-                limit = _sparing_limit(events)
+            is_limited = self.is_sparing and events > _FEW_EVENTS and not purpose
+            limit = _sparing_limit(events) if is_limited else self.memory_limit
             opened = _PooledConnection(_connect(threads, limit))
             if events <= _FEW_EVENTS:
                 expect_few_rows(opened.con)
@@ -528,6 +514,11 @@ class _PooledConnection(Struct):
                 self.con.execute(f"DROP TABLE {quote_name(name)}")
                 del self.created[name]
                 self.computed.discard(ref)
+
+    def allow_all_memory(self) -> None:
+        """Lifts the memory limit to that of any connection."""
+        allowed = half_bytes()
+        self.con.execute("RESET memory_limit" if allowed is None else f"SET memory_limit = '{allowed}B'")
 
     def close(self) -> None:
         """Closes the connection."""
