@@ -266,10 +266,11 @@ def _merged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         slow = found.get("slow_rank", {})
         if slow.get("culprit") == "computation":
             parts += [found[rule] for rule in _SLOW_KERNELS if ranks_with[run, rule] == 1 and rule in found]
-        causes = [found[name] for name in _CAUSES.get(slow.get("culprit", ""), ()) if name in found]
-        cause = max(causes, key=lambda row: _more_ns(row, rows), default=None)
+        causes = _CAUSES.get(slow.get("culprit", ""), ())
+        more_ns = {name: _more_ns(found[name], rows) for name in causes if name in found}
+        cause = found.get(max(more_ns, key=more_ns.__getitem__, default=""))
         is_data = slow.get("culprit") == "data"  # queued work of the GPU hides a part of it
-        if cause is not None and (is_data or 2 * _more_ns(cause, rows) >= slow["saving_ns"]):
+        if cause is not None and (is_data or 2 * more_ns[cause["rule"]] >= slow["saving_ns"]):
             is_late, waits = slow["observation"].split(": ", 1)[0], slow["observation"].rpartition("; ")[2]
             why, _, more = cause["observation"].partition(". ")
             why = why.removesuffix(".")
