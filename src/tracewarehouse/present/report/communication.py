@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 from tracewarehouse.present.plot.charts import Bar, Segment, stacked_bars
@@ -11,18 +11,24 @@ from tracewarehouse.present.report.data import COMPLETE, ReportData, Row, Steps,
 from tracewarehouse.present.report.document import (
     Card,
     Command,
-    Figure,
     Listing,
     Section,
-    Table,
     bar_card,
+    chart_card,
     duration,
-    first_rows,
     percent,
     tables,
 )
 
 _MAX_BARS, _MAX_RANKS = 8, 20
+_ON_GPU = (
+    Listing("comm_comp_overlap", "Communication and overlap per device"),
+    Listing("comm_by_group", "Communication by process group", "exposed_ns DESC, rank"),
+)
+_OF_WAITS = (
+    Listing("stragglers", "Stragglers: ranks that other ranks wait for"),
+    Listing("collective_waits", "Individual collectives, longest wait first"),
+)
 # Category of the chart, column, and words.
 _OVERLAP = (
     ("exposed_comm", "exposed_ns", "exposed"),
@@ -122,18 +128,12 @@ def communication_section(data: ReportData) -> Section:
     else:
         reason = data.missing_reason("collective_waits")
         cards.append(Card("Stragglers", f"Wait times at collectives are unknown: {reason}."))
-    printed = tuple(_tables(data, on_gpu, has_waits))
+    printed = tables(data, *(_ON_GPU if on_gpu else ()), *(_OF_WAITS if has_waits else ()))
     unknown = _unknown(data)
     record = "nsys profile --cuda-graph-trace=node PROGRAM"
     commands = (Command(record, "recording with the kernels inside graphs"),) if unknown else ()
     return Section(
-        "communication",
-        "Communication",
-        summary,
-        tuple(cards),
-        printed,
-        statements=unknown,
-        commands=commands,
+        "communication", "Communication", summary, cards, printed, statements=unknown, commands=commands
     )
 
 
@@ -165,17 +165,6 @@ def _exposed(data: ReportData, total: Row) -> str:
     return f"{duration(ns)} per step was exposed, {percent(ns, steps.period_ns)} of the step"
 
 
-def _tables(data: ReportData, on_gpu: bool, has_waits: bool) -> Iterator[Table]:
-    if on_gpu:
-        yield first_rows(data, "comm_comp_overlap", "Communication and overlap per device")
-        by_group = Listing("comm_by_group", "Communication by process group", "exposed_ns DESC, rank")
-        yield from tables(data, by_group)
-    if has_waits:
-        yield first_rows(data, "stragglers", "Stragglers: ranks that other ranks wait for")
-        order = "wait_ns DESC NULLS LAST, rank, event_id"
-        yield first_rows(data, "collective_waits", "Individual collectives, longest wait first", order)
-
-
 def _overlap_card(data: ReportData) -> Card:
     """Exposed communication of each rank: its parts per step, else next to the overlapped part."""
     steps = complete_steps(data)
@@ -201,7 +190,7 @@ def _overlap_card(data: ReportData) -> Card:
     legend = tuple(
         (category, state) for category, column, state in states if any(row[column] for row in shown)
     )
-    return Card(title, f"{text}.", (Figure(f"{caption}{limit}", spec, legend),))
+    return chart_card(title, f"{text}.", f"{caption}{limit}", spec, legend)
 
 
 def _wait_cards(data: ReportData) -> list[Card]:
@@ -219,11 +208,10 @@ def _wait_cards(data: ReportData) -> list[Card]:
     text = f"{share} of the time in matched collectives was spent waiting for the last rank."
     if unmatched:
         text += f" {unmatched_text}"
-    figure = _collectives_figure(data, rows[:_MAX_BARS], steps)
-    return [Card("Collectives", text, (figure,)), *_straggler_cards(data)]
+    return [_collectives_card(data, rows[:_MAX_BARS], steps, text), *_straggler_cards(data)]
 
 
-def _collectives_figure(data: ReportData, rows: Sequence[Row], steps: Steps | None) -> Figure:
+def _collectives_card(data: ReportData, rows: Sequence[Row], steps: Steps | None, text: str) -> Card:
     times, whole = (data.ranks, data.on_rank) if steps is None else (steps.count, "per step")
     segments = []
     for row, (category, column, state) in product(rows, _TRANSFERS):
@@ -234,7 +222,7 @@ def _collectives_figure(data: ReportData, rows: Sequence[Row], steps: Steps | No
     spec = stacked_bars(segments, names, categories, axis_title="")
     whole = "per rank in the recording" if steps is None else "per step, mean of ranks"
     legend = tuple((category, state) for category, _, state in _TRANSFERS)
-    return Figure(f"Transfer and wait time {whole}", spec, legend)
+    return chart_card("Collectives", text, f"Transfer and wait time {whole}", spec, legend)
 
 
 def _straggler_cards(data: ReportData) -> list[Card]:

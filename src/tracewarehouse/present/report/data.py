@@ -41,6 +41,7 @@ class ReportData:
         (self.selected,) = side.selected()
         starts = (rank.facts.get("start_ns") for rank in self.selected.by_rank)
         self.start_ns = min((start for start in starts if isinstance(start, int)), default=0)
+        self.place: tuple[int | None, int | None] = None, None  # rank and step of the worst finding
         self._con = con
         self._results: dict[str, Result] = {}
         self._rows: dict[str, list[Row]] = {}
@@ -166,12 +167,8 @@ def report_data(side: Selection) -> Iterator[ReportData]:
         yield ReportData(side, con)
 
 
-_COMPLETE_STEPS = """
-SELECT step_account.rank, step_account.step, category, category_ns
-FROM step_account
-SEMI JOIN (FROM step_summary WHERE NOT partial) AS complete
-  ON complete.rank = step_account.rank AND complete.step = step_account.step
-"""
+COMPLETE = "SEMI JOIN (SELECT rank, step FROM step_summary WHERE NOT partial) AS complete USING (rank, step)"
+_COMPLETE_STEPS = f"SELECT rank, step, category, category_ns FROM step_account {COMPLETE}"
 
 
 # Rows of complete steps, and of the GPU windows of runs without any, by run, rank and sample.
@@ -267,9 +264,6 @@ def mean_parts(side: Selection, steps: Result) -> dict[str, dict[str, float]]:
     for run, category, ns in rows:
         found.setdefault(run, {})[category] = ns
     return found
-
-
-COMPLETE = "SEMI JOIN (SELECT rank, step FROM step_summary WHERE NOT partial) AS complete USING (rank, step)"
 
 
 _KERNELS_OF_STEPS = f"""

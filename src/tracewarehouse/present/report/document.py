@@ -122,12 +122,15 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
+Legend = tuple[tuple[str, str], ...]  # color keys that need words, and the words
+
+
 class Figure(Struct, frozen=True):
-    """A chart with a caption; `legend` has the color keys that need words, and the words."""
+    """A chart with a caption."""
 
     title: str
     chart: Chart
-    legend: tuple[tuple[str, str], ...] = ()
+    legend: Legend = ()
 
 
 class Table(Struct, frozen=True):
@@ -211,15 +214,15 @@ class Card(Struct, frozen=True):
 
 
 def bar_card(
-    title: str,
-    text: str,
-    caption: str,
-    bars: Sequence[Bar],
-    high: float | None = None,
-    legend: tuple[tuple[str, str], ...] = (),
+    title: str, text: str, caption: str, bars: Sequence[Bar], high: float | None = None, legend: Legend = ()
 ) -> Card:
     """A card with one bar chart; with `high` the bars are parts of that whole."""
-    return Card(title, text, (Figure(caption, bar_chart(bars, high=high), legend),))
+    return chart_card(title, text, caption, bar_chart(bars, high=high), legend)
+
+
+def chart_card(title: str, text: str, caption: str, chart: Chart, legend: Legend = ()) -> Card:
+    """A card with one chart."""
+    return Card(title, text, (Figure(caption, chart, legend),))
 
 
 _MAX_CHANGES = 12  # bars of a card of changes
@@ -345,7 +348,7 @@ class Section(Struct, frozen=True):
     key: str
     title: str
     summary: str
-    cards: tuple[Card, ...] = ()
+    cards: Sequence[Card] = ()
     tables: tuple[Table, ...] = ()
     findings: tuple[Finding, ...] = ()
     statements: tuple[str, ...] = ()
@@ -468,7 +471,10 @@ _LOCATION = ("run_id", "rank", "device", "stream")
 
 
 class Listing(Struct, frozen=True):
-    """An analysis to print as a table, by its own order or `order`, with ranks combined or not."""
+    """An analysis to print as a table, by its own order or `order`, with ranks combined or not.
+
+    The order of combined rows is that of the rows of a rank.
+    """
 
     name: str
     caption: str
@@ -478,43 +484,43 @@ class Listing(Struct, frozen=True):
 
 def tables(data: ReportData, *listings: Listing) -> tuple[Table, ...]:
     """A table for each analysis that has rows."""
-    return tuple(
-        combined_ranks(data, each.name, each.caption, each.order)
-        if each.is_combined
-        else first_rows(data, each.name, each.caption, each.order)
-        for each in listings
-        if data.has_rows(each.name)
-    )
+    return tuple(_listed(data, each) for each in listings if data.has_rows(each.name))
 
 
-def first_rows(data: ReportData, name: str, caption: str, order: str = "") -> Table:
-    """The first rows of an analysis, in its own order or by `order`."""
-    contract = contract_of(data.result(name))
-    order_by = f" ORDER BY {order}" if order else ""
-    rows = data.rows(f"SELECT * FROM {name}{order_by} LIMIT {MAX_ROWS}", name)
-    columns = [column for column in contract.columns if column.name != "run_id"]
-    return _table(data, contract, caption, columns, rows, len(data.result(name)))
-
-
-def combined_ranks(data: ReportData, name: str, caption: str, order: str) -> Table:
-    """The rows of all ranks combined into one per key, by `order`; those of a single rank unchanged."""
-    contract = contract_of(data.result(name))
+def _listed(data: ReportData, listing: Listing) -> Table:
+    """The first rows of an analysis, or of all ranks combined into one row per key."""
+    contract = contract_of(data.result(listing.name))
     location = [key for key in _LOCATION if key in contract.grain]
-    if data.row(f"SELECT count(DISTINCT ({', '.join(location)})) AS count FROM {name}")["count"] <= 1:
-        return first_rows(data, name, caption, order)
+    places = f"SELECT count(DISTINCT ({', '.join(location)})) AS count FROM {listing.name}"
+    order = listing.order
+    if listing.is_combined:
+        in_rank = (key for key in contract.order if key.removeprefix("-") not in _LOCATION)
+        order = order or ", ".join(f"{key[1:]} DESC" if key[0] == "-" else key for key in in_rank)
+        if data.row(places)["count"] > 1:
+            return _combined(data, contract, listing, order, location)
+    order_by = f" ORDER BY {order}" if order else ""
+    rows = data.rows(f"SELECT * FROM {listing.name}{order_by} LIMIT {MAX_ROWS}")
+    columns = [column for column in contract.columns if column.name != "run_id"]
+    return _table(data, contract, listing.caption, columns, rows, len(data.result(listing.name)))
+
+
+def _combined(
+    data: ReportData, contract: Contract, listing: Listing, order: str, location: Sequence[str]
+) -> Table:
     keys = [
         column for column in contract.columns if column.name in contract.grain and column.name not in location
     ]
     aggregates = [(column, sql) for column in contract.columns if (sql := _aggregate(column)) is not None]
     key_names = ", ".join(quote_name(key.name) for key in keys)
     selected = ", ".join(f"{sql} AS {quote_name(column.name)}" for column, sql in aggregates)
-    select = f"SELECT {key_names}, count(DISTINCT rank) AS ranks, {selected} FROM {name} GROUP BY {key_names}"
-    counted = f"SELECT *, count(*) OVER () AS total_rows FROM ({select}) ORDER BY {order} LIMIT {MAX_ROWS}"
-    rows = data.rows(counted, name)
+    select = f"SELECT {key_names}, count(DISTINCT rank) AS ranks, {selected}"
+    grouped = f"{select} FROM {listing.name} GROUP BY {key_names}"
+    counted = f"SELECT *, count(*) OVER () AS total_rows FROM ({grouped})"
+    rows = data.rows(f"{counted} ORDER BY {order} LIMIT {MAX_ROWS}")
     ranks = Column("ranks", "BIGINT", "Number of ranks with such rows.", "count")
     columns = [*keys, ranks, *(column for column, _ in aggregates)]
     note = f"{data.ranks} ranks combined into sums, minima and maxima; the command lists each rank"
-    return _table(data, contract, caption, columns, rows, rows[0]["total_rows"], note)
+    return _table(data, contract, listing.caption, columns, rows, rows[0]["total_rows"], note)
 
 
 def contract_of(result: Result) -> Contract:

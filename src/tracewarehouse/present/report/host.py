@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tracewarehouse.display_names import CATEGORIES, idle_cause
 from tracewarehouse.present.plot.charts import Bar
@@ -18,7 +18,6 @@ from tracewarehouse.present.report.document import (
     bar_card,
     distinct_labels,
     duration,
-    first_rows,
     label,
     percent,
     tables,
@@ -39,48 +38,34 @@ _TABLES = (
     Listing("idle_intervals", "Longest idle intervals", "idle_ns DESC, rank, start_ns"),
     Listing("host_account", "Training thread by step and name", "self_ns DESC, category, name, rank, step"),
 )
-_OPERATORS = Listing(
-    "op_summary", "Operators by host time", "host_self_ns DESC NULLS LAST, name", is_combined=True
-)
+_OPERATORS = Listing("op_summary", "Operators by host time", is_combined=True)
 _PROFILER_TABLES = (
-    Listing(
-        "key_averages",
-        "Operators and calls, as PyTorch's key_averages() counts them",
-        "self_cpu_ns DESC, name",
-        is_combined=True,
-    ),
+    Listing("key_averages", "Operators and calls, as PyTorch's key_averages() counts them", is_combined=True),
     Listing("annotation_breakdown", "Annotations", "sum_ns DESC, name", is_combined=True),
 )
 
 
-def host_section(data: ReportData, place: tuple[int | None, int | None]) -> Section:
+def host_section(data: ReportData) -> Section:
     """The section; its flame view and PyTorch's table are of the rank and step of the worst finding."""
-    rank, step = place
+    rank, step = data.place
     rank = data.selected.ranks[0] if rank is None else rank
     data.result_as("key_averages", "key_averages", [rank])
     cards = [*_idle_cards(data), *_thread_cards(data), *_annotations_card(data), *_calls_card(data)]
     view = flame_view(data, rank, step)
-    flames = () if view is None else (view,)
-    summary = _summary(data)
     operators = (_OPERATORS,) if breakdown(data) is None else ()
     printed = tables(data, *_TABLES, *operators, *_PROFILER_TABLES)
-    return Section("host", "Host", summary, tuple(cards), printed, flames=flames)
+    return Section("host", "Host", _summary(data), cards, printed, flames=() if view is None else (view,))
 
 
 def _thread_cards(data: ReportData) -> list[Card]:
     """What the training threads run: `host_account` by category and by name."""
     if not data.has_rows("host_account"):
         return []
-    (whole,) = data.rows(
-        """
-        SELECT sum(self_ns)::BIGINT AS ns, count(DISTINCT (rank, step)) AS count,
-          bool_or(step IS NOT NULL) AS of_step
-        FROM host_account
-        """
-    )
     parts = data.rows(
         """
-        SELECT category, sum(self_ns)::BIGINT AS ns
+        SELECT category, sum(self_ns)::BIGINT AS ns,
+          (SELECT greatest(count(DISTINCT (rank, step)), 1) FROM host_account) AS steps,
+          (SELECT bool_or(step IS NOT NULL) FROM host_account) AS of_step
         FROM host_account GROUP BY category ORDER BY ns DESC, category
         """
     )
@@ -91,8 +76,8 @@ def _thread_cards(data: ReportData) -> list[Card]:
         GROUP BY category, name ORDER BY ns DESC, category, name LIMIT {_MAX_BARS}
         """
     )
-    total, count = whole["ns"], max(whole["count"], 1)
-    unit = "step" if whole["of_step"] else "recording"
+    total, count = sum(row["ns"] for row in parts), parts[0]["steps"]
+    unit = "step" if parts[0]["of_step"] else "recording"
 
     def bar(row: Row, name: str, text: str) -> Bar:
         mean, share = duration(row["ns"] / count), percent(row["ns"], total)
@@ -159,23 +144,26 @@ def _next_operator_cards(data: ReportData) -> list[Card]:
     if not rows:
         return []
     total = sum(row["ns"] for row in rows)
-    bars = []
-    for row in rows[:_MAX_BARS]:
-        time, ended = data.per_rank(row["ns"]), plural(row["count"], "idle interval")
-        description = f"{row['name']}: ended {ended} ({row['cause']}), {time} {data.on_rank}"
-        bars.append(Bar(label(row["name"]), row["ns"] / data.ranks, "plain", time, description))
+    bars = _time_bars(
+        data, rows, lambda row: f"ended {plural(row['count'], 'idle interval')} ({row['cause']})"
+    )
     share = f"{percent(rows[0]['ns'], total)} of idle time in the recording"
     text = f"{share} precedes work of {label(rows[0]['name'])}."
     title = "Idle time per rank in the recording, by the operator that ended it"
     return [bar_card("Idle time by next operator", text, title, bars)]
 
 
-def _time_bars(data: ReportData, rows: Sequence[Row], category: str) -> list[Bar]:
-    """The time per rank of the first rows; those that are `marked` have the color of the category."""
+def _time_bars(
+    data: ReportData,
+    rows: Sequence[Row],
+    counted: Callable[[Row], str] = lambda row: f"{row['count']:,} times",
+    marked: str = "",
+) -> list[Bar]:
+    """The time per rank of the first rows; those that are `marked` have the color of that category."""
     bars = []
     for row in rows[:_MAX_BARS]:
-        time, color = data.per_rank(row["ns"]), category if row["marked"] else "plain"
-        description = f"{row['name']}: {row['count']:,} times, {time} {data.on_rank}"
+        time, color = data.per_rank(row["ns"]), marked if marked and row["marked"] else "plain"
+        description = f"{row['name']}: {counted(row)}, {time} {data.on_rank}"
         bars.append(Bar(label(row["name"]), row["ns"] / data.ranks, color, time, description))
     return bars
 
@@ -198,7 +186,7 @@ def _annotations_card(data: ReportData) -> Iterator[Card]:
     text = f"{label(rows[0]['name'])} takes the most time: {data.per_rank(rows[0]['ns'])} {data.on_rank}."
     if loading:
         text += f" Data loading: {data.per_rank(sum(loading))} {data.on_rank}."
-    yield bar_card("Host annotations", text, caption, _time_bars(data, rows, "idle_dataloader"))
+    yield bar_card("Host annotations", text, caption, _time_bars(data, rows, marked="idle_dataloader"))
 
 
 def _calls_card(data: ReportData) -> Iterator[Card]:
@@ -211,7 +199,7 @@ def _calls_card(data: ReportData) -> Iterator[Card]:
         calls = plural(sum(row["count"] for row in blocking), "synchronizing call")
         text = f"{calls}, {data.per_rank(sum(row['ns'] for row in blocking))} {data.on_rank}."
     title = "Time in runtime calls per rank in the recording; colored: synchronizing"
-    yield bar_card("Runtime calls", text, title, _time_bars(data, rows, "idle_sync"))
+    yield bar_card("Runtime calls", text, title, _time_bars(data, rows, marked="idle_sync"))
 
 
 _PHASES = """
@@ -250,10 +238,10 @@ def inference_section(data: ReportData) -> Iterator[Section]:
     """The section; none without steps of a server."""
     phases = data.rows(_PHASES, "inference_steps")
     if phases:
-        table = first_rows(data, "inference_steps", "Steps of the server")
+        printed = tables(data, Listing("inference_steps", "Steps of the server"))
         summary = "Steps that the server marked, as seen by one worker; it does not record arrival times."
         statements = tuple(map(_statement, phases))
-        yield Section("inference", "Inference", summary, tables=(table,), statements=statements)
+        yield Section("inference", "Inference", summary, tables=printed, statements=statements)
 
 
 def graphs_section(data: ReportData) -> Iterator[Section]:
@@ -264,13 +252,13 @@ def graphs_section(data: ReportData) -> Iterator[Section]:
         verb = "replays" if count["replays"] == 1 else "replay"
         share = percent(row["graph_ns"], row["gpu_ns"])
         summary = f"{launches} of {plural(count['shapes'], 'shape')} {verb} {share} of GPU time."
-        table = first_rows(data, "graph_summary", "Graphs by GPU time")
+        printed = tables(data, Listing("graph_summary", "Graphs by GPU time"))
         find = Command(
             f"tw derive graphs {shlex.quote(data.run)}", "finding operators in a trace of the capture"
         )
         commands = () if row["attributed_ns"] else (find,)
         statements = (_attribution(data, row),)
-        yield Section("graphs", "Graphs", summary, tables=(table,), statements=statements, commands=commands)
+        yield Section("graphs", "Graphs", summary, tables=printed, statements=statements, commands=commands)
 
 
 def _statement(row: Row) -> str:

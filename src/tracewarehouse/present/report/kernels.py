@@ -27,11 +27,10 @@ from tracewarehouse.present.report.document import (
     Table,
     TreeNode,
     bar_card,
-    combined_ranks,
+    chart_card,
     contract_of,
     distinct_labels,
     duration,
-    first_rows,
     label,
     percent,
     tables,
@@ -55,10 +54,13 @@ ORDER BY ns DESC, name
 
 
 _TABLES = (
-    Listing("source_summary", "GPU time by Python function", "gpu_sum_ns DESC, source", is_combined=True),
+    Listing("kernel_summary", "Kernels, memcpy and memset by time", "sum_ns DESC, name", is_combined=True),
+    Listing("op_summary", "Operators by the GPU time that they launched directly", is_combined=True),
+    Listing("launch_summary", "Launches by runtime function", is_combined=True),
+    Listing("source_summary", "GPU time by Python function", is_combined=True),
     Listing("gpu_utilization", "GPU utilization by step", "rank, step NULLS FIRST"),
     Listing("gpu_metrics", "Sampled GPU metrics by step", "rank, device, step NULLS FIRST"),
-    Listing("compiled_kernels", "Compiled kernels", "gpu_sum_ns DESC, name, kernel_hash", is_combined=True),
+    Listing("compiled_kernels", "Compiled kernels", is_combined=True),
     Listing("kernel_limits", "Limits of kernels, from Nsight Compute"),
 )
 
@@ -68,25 +70,14 @@ def kernels_section(data: ReportData) -> Section:
     if not data.has_rows("kernel_summary"):
         reason = data.missing_reason("kernel_summary") or "no GPU activities recorded"
         return Section("kernels", "Kernels", f"No kernel data: {reason}.")
-    of_op = "Operators by the GPU time that they launched directly"
-    op_order = "kernel_self_sum_ns DESC NULLS LAST, host_self_ns DESC, name"
-    order = "launches DESC, gpu_activities DESC, state, api"
-    printed = (
-        combined_ranks(data, "kernel_summary", "Kernels, memcpy and memset by time", "sum_ns DESC, name"),
-        *_places_table(data),
-        combined_ranks(data, "op_summary", of_op, op_order),
-        combined_ranks(data, "launch_summary", "Launches by runtime function", order),
-        *tables(data, *_TABLES),
-    )
+    printed = (*tables(data, _TABLES[0]), *_places_table(data), *tables(data, *_TABLES[1:]))
     cards = (*_kernel_cards(data), *_compiled_cards(data), _operators_card(data), *_launch_cards(data))
-    summary = _kernels_summary(data)
     # The command that profiles the kernel with the most time, which the summary names.
     profiled = data.rows(
         f"""
-        WITH named AS ({_BY_NAME})
         SELECT kernel, command
         FROM ncu_commands
-        ORDER BY name = (SELECT arg_max(name, ns) FROM named) DESC, gpu_sum_ns DESC, rank, kernel
+        ORDER BY name = (SELECT name FROM ({_BY_NAME}) LIMIT 1) DESC, gpu_sum_ns DESC, rank, kernel
         LIMIT 1
         """,
         "kernel_summary",
@@ -96,7 +87,7 @@ def kernels_section(data: ReportData) -> Section:
         Command(f"{row['command']} PROGRAM", f"Nsight Compute shows what limits {label(row['kernel'])}")
         for row in profiled
     )
-    return Section("kernels", "Kernels", summary, cards, printed, commands=commands)
+    return Section("kernels", "Kernels", _kernels_summary(data), cards, printed, commands=commands)
 
 
 def _places_table(data: ReportData) -> Iterator[Table]:
@@ -119,23 +110,17 @@ def _places_table(data: ReportData) -> Iterator[Table]:
 
 
 def _kernels_summary(data: ReportData) -> str:
-    row = data.row(
-        f"""
-        WITH named AS ({_BY_NAME})
-        SELECT count(*) AS names, sum(count)::BIGINT AS count, sum(ns)::BIGINT AS ns,
-          arg_max(name, ns) AS first, max(ns) AS first_ns
-        FROM named
-        """
-    )
+    rows = data.rows(_BY_NAME)
+    count, ns = (sum(row[column] for row in rows) for column in ("count", "ns"))
     by_step = kernels_by_step(data, "name")
-    time = f"{data.per_rank(row['ns'])} total {data.on_rank}"
-    first, share = label(row["first"]), f"{percent(row['first_ns'], row['ns'])} of it"
+    time = f"{data.per_rank(ns)} total {data.on_rank}"
+    first, share = rows[0]["name"], f"{percent(rows[0]['ns'], ns)} of it"
     if by_step is not None:
         time = f"{duration(sum(by_step.mean_ns.values()))} of GPU time per step"
-        share = f"{percent(by_step.mean_ns.get((row['first'],), 0.0), by_step.period_ns)} of the step"
+        share = f"{percent(by_step.mean_ns.get((first,), 0.0), by_step.period_ns)} of the step"
     return (
-        f"{plural(row['count'], 'GPU activity')} with {plural(row['names'], 'distinct name')}, "
-        f"{time}; {first} takes the most, {share}."
+        f"{plural(count, 'GPU activity')} with {plural(len(rows), 'distinct name')}, "
+        f"{time}; {label(first)} takes the most, {share}."
     )
 
 
@@ -211,8 +196,8 @@ def _durations_card(rows: Sequence[Row]) -> Card:
     most = max(rows, key=lambda row: row["high"] / max(row["median"], 1))
     median, maximum = duration(most["median"]), duration(most["high"])
     text = f"{label(most['name'])} varies most: median {median}, maximum {maximum}."
-    chart = distribution_chart(distributions)
-    return Card("Duration per call", text, (Figure("Range; thick bar: median to 95th percentile", chart),))
+    title = "Range; thick bar: median to 95th percentile"
+    return chart_card("Duration per call", text, title, distribution_chart(distributions))
 
 
 def _operators_card(data: ReportData) -> Card:
@@ -325,12 +310,12 @@ def modules_sections(data: ReportData) -> list[Section]:
     ]
     tree.outliers = {row["module_path"]: _outlier(row) for row in outliers}
     order = "kernel_self_sum_ns DESC, host_self_ns DESC, module_path"
-    printed = [combined_ranks(data, "module_summary", "Modules", order)]
+    listed = [Listing("module_summary", "Modules", order, is_combined=True)]
     if outliers:
         order = "is_outlier DESC, abs(robust_z) DESC, module_path"
-        printed.append(first_rows(data, "module_siblings", "Modules compared with their siblings", order))
-    summary = _modules_summary(tree, outliers)
-    return [Section("modules", "Modules", summary, tables=tuple(printed), trees=tree.nodes("", 1))]
+        listed.append(Listing("module_siblings", "Modules compared with their siblings", order))
+    summary, printed = _modules_summary(tree, outliers), tables(data, *listed)
+    return [Section("modules", "Modules", summary, tables=printed, trees=tree.nodes("", 1))]
 
 
 def _per_step(data: ReportData, rows: Sequence[Row]) -> list[Row] | None:
@@ -453,12 +438,11 @@ def work_section(data: ReportData) -> Section:
     if not data.has_rows("op_work_summary"):
         reason = data.missing_reason("op_work_summary") or "no operator with a rule ran on the GPU"
         return Section("work", "Work", f"No FLOP or bytes of operators are known: {reason}.")
-    printed = (
-        first_rows(data, "mfu", "FLOP utilization by step", "rank, step NULLS FIRST"),
-        combined_ranks(
-            data, "op_work_summary", "Work by operator, shapes and pass", "gpu_union_ns DESC, name"
-        ),
-        combined_ranks(data, "roofline", "Work by main kernel", "gpu_union_ns DESC, kernel"),
+    printed = tables(
+        data,
+        Listing("mfu", "FLOP utilization by step", "rank, step NULLS FIRST"),
+        Listing("op_work_summary", "Work by operator, shapes and pass", is_combined=True),
+        Listing("roofline", "Work by main kernel", is_combined=True),
     )
     return Section("work", "Work", _work_summary(data), (*_roofline_cards(data), *_over_cards(data)), printed)
 
@@ -507,11 +491,8 @@ def _roofline_cards(data: ReportData) -> list[Card]:
         f"{label(first['kernel'])} takes most time, at {flop_rate(first['flop'] / first['ns'])}: "
         f"{reached}. Kernels without FLOP are not drawn."
     )
-    figure = Figure(
-        "Main kernels: rate over FLOP per byte; the area is the time, the lines are the limits",
-        roofline_chart(dots, _roofs(shown)),
-    )
-    return [Card("Roofline", text, (figure,))]
+    title = "Main kernels: rate over FLOP per byte; the area is the time, the lines are the limits"
+    return [chart_card("Roofline", text, title, roofline_chart(dots, _roofs(shown)))]
 
 
 def _roofs(rows: list[Row]) -> list[Roof]:

@@ -14,12 +14,10 @@ from tracewarehouse.present.report.document import (
     Figure,
     Listing,
     Section,
-    Table,
     bar_card,
     changes_card,
-    combined_ranks,
+    chart_card,
     diff_command,
-    first_rows,
     label,
     percent,
     result_table,
@@ -46,6 +44,17 @@ _COLORS = {
     "other": "other",
     "unknown": "idle_unknown",
 }
+_TABLES = (
+    Listing("memory_peak", "Peak memory of each device", "peak_bytes DESC NULLS LAST, rank"),
+    Listing("memory_by_op", "Allocations by operator", "allocated_bytes DESC, rank"),
+    Listing(
+        "memory_bandwidth_summary",
+        "Memcpy and memset by direction",
+        "bytes DESC, direction",
+        is_combined=True,
+    ),
+    Listing("queue_length_summary", "Queue depth of each stream", "queued_ns DESC NULLS LAST, rank"),
+)
 _PEAKS = """
 SELECT rank, device_type, device, coalesce(peak_bytes, peak_net_bytes) AS peak,
   peak_bytes IS NULL OR device_type IS NOT DISTINCT FROM 0 AS is_net,
@@ -57,23 +66,14 @@ ORDER BY device_type = 0, peak DESC, rank
 
 def memory_section(data: ReportData) -> Section:
     """The section."""
-    printed: list[Table] = []
-    cards: list[Card] = []
-    if (peak := peak_memory(data)) is not None:
-        cards += [_usage_card(data, peak), *_peak_cards(data)]
-        order = "peak_bytes DESC NULLS LAST, rank"
-        printed.append(first_rows(data, "memory_peak", "Peak memory of each device", order))
-        order = "allocated_bytes DESC, rank"
-        printed.append(first_rows(data, "memory_by_op", "Allocations by operator", order))
+    peak = peak_memory(data)
+    cards = [] if peak is None else [_usage_card(data, peak), *_peak_cards(data)]
+    printed = tables(data, *(_TABLES[2:] if peak is None else _TABLES))
     if data.has_rows("memory_bandwidth_summary"):
         cards.append(_bandwidth_card(data))
-        caption = "Memcpy and memset by direction"
-        printed.append(combined_ranks(data, "memory_bandwidth_summary", caption, "bytes DESC, direction"))
     if data.has_rows("queue_length_summary"):
         cards.append(_queue_card(data))
-        order = "queued_ns DESC NULLS LAST, rank"
-        printed.append(first_rows(data, "queue_length_summary", "Queue depth of each stream", order))
-    return Section("memory", "Memory and queues", _memory_summary(data, peak), tuple(cards), tuple(printed))
+    return Section("memory", "Memory and queues", _memory_summary(data, peak), tuple(cards), printed)
 
 
 def peak_memory(data: ReportData) -> Row | None:
@@ -211,7 +211,7 @@ def _queue_card(data: ReportData) -> Card:
         f"Fullest queue ({stream}): depth up to {row['max_length']:,}{mean};"
         f" not empty for {percent(row['waiting'] or 0, 1)} of the time."
     )
-    return Card("Queue depth", text, (Figure(f"Queue depth over time: {stream}", spec),))
+    return chart_card("Queue depth", text, f"Queue depth over time: {stream}", spec)
 
 
 def snapshot_section(data: ReportData) -> Iterator[Section]:
@@ -222,10 +222,11 @@ def snapshot_section(data: ReportData) -> Iterator[Section]:
     failures = data.rows("SELECT * FROM snapshot_oom ORDER BY rank, device, entry", "snapshot_oom")
     cards = [*_failure_cards(failures), _timeline_card(data, shown), *_holder_cards(data, shown)]
     order = "rank, device, bytes DESC, stack_id"
-    printed = (
-        *tables(data, Listing("snapshot_oom", "Failed allocations")),
-        first_rows(data, "snapshot_peak", "Who holds the peak of each device", order),
-        *tables(data, Listing("snapshot_fragmentation", "Reserved but unused memory of each pool")),
+    printed = tables(
+        data,
+        Listing("snapshot_oom", "Failed allocations"),
+        Listing("snapshot_peak", "Who holds the peak of each device", order),
+        Listing("snapshot_fragmentation", "Reserved but unused memory of each pool"),
     )
     yield Section("snapshot", "Memory snapshot", _snapshot_summary(shown, failures), tuple(cards), printed)
 
@@ -314,7 +315,7 @@ def _timeline_card(data: ReportData, shown: Row) -> Card:
         f"Blocks are {drawn}, in the order in which they were made; the line is all active memory of"
         f" {_place(shown)}.{dashes}"
     )
-    return Card("Active memory", text, (Figure(f"Active memory: {_place(shown)}", spec),))
+    return chart_card("Active memory", text, f"Active memory: {_place(shown)}", spec)
 
 
 def _holder_cards(data: ReportData, shown: Row) -> Iterator[Card]:

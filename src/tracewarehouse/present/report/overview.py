@@ -28,6 +28,7 @@ from tracewarehouse.present.report.document import (
     Tile,
     and_list,
     bar_card,
+    chart_card,
     duration,
     label,
     percent,
@@ -163,9 +164,8 @@ def _breakdown_cards(data: ReportData) -> list[Card]:
     largest = next(iter(account.times))
     largest_ns = account.mean(account.times[largest])
     text = f"Largest part: {CATEGORIES[largest]}, {largest_ns} of {account.mean(total)}."
-    title = f"Parts of the {account.whole}; the full width is 100 %"
-    if data.ranks > 1:
-        title = f"Mean over ranks. {title}"
+    of_ranks = "Mean over ranks. " if data.ranks > 1 else ""
+    title = f"{of_ranks}Parts of the {account.whole}; the full width is 100 %"
     card = bar_card("Where the time goes", text, title, bars, high=1.0)
     return [card, *(_rank_cards(data, account) if data.ranks > 1 else [])]
 
@@ -197,11 +197,11 @@ def _rank_cards(data: ReportData, account: Account) -> list[Card]:
         title += f": first {_ENDS} and last {_ENDS} of {len(ranks)}"
     stacks = _stacked_ranks([row for row in rows if row["rank"] in set(shown)], shown)
     legend = tuple((name, CATEGORIES[name]) for name in _STACK_ORDER if name in account.times)
-    cards = [Card("GPU time by rank", text, (Figure(title, stacks, legend),))]
+    cards = [chart_card("GPU time by rank", text, title, stacks, legend)]
     if len(ranks) >= _MIN_HEAT_MAP_RANKS:
         text = "Each row is a category; stronger colors mark ranks with a larger share."
-        figure = Figure("Share of each rank's time by category", _rank_heat_map(rows))
-        cards.append(Card("All ranks", text, (figure,)))
+        title = "Share of each rank's time by category"
+        cards.append(chart_card("All ranks", text, title, _rank_heat_map(rows)))
     return cards
 
 
@@ -287,16 +287,20 @@ def _few(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def _part_tiles(data: ReportData, account: Account) -> Iterator[Tile]:
-    for name, color, section in _PARTS:
-        ns = account.times.get(color, 0)
-        if ns or name == "computation":
-            note = f"{account.mean(ns)} of the {account.whole}"
-            yield _part_tile(data, account, name, color, [color], note, section)
-    idle = account.idle
-    if idle:
+    """The share of each part, and that in each step, as mean over ranks."""
+    parts = [
+        (name, color, [color], f"{account.mean(ns)} of the {account.whole}", section)
+        for name, color, section in _PARTS
+        if (ns := account.times.get(color, 0)) or name == "computation"
+    ]
+    if idle := account.idle:
         cause = next(iter(idle))
         note = f"most: {idle_cause(cause)}" if sum(idle.values()) >= 0.001 * account.total_ns else ""
-        yield _part_tile(data, account, "idle", cause, [*idle], note, "host")
+        parts.append(("idle", cause, [*idle], note, "host"))
+    for name, color, categories, note, section in parts:
+        ns, total = sum(account.times.get(each, 0) for each in categories), account.total_ns
+        steps = _by_step(data, account, categories) if account.whole == "step" else ()
+        yield Tile(name, percent(ns, total), note, section, color, ns / total, steps)
 
 
 def _utilization_tile(data: ReportData) -> Iterator[Tile]:
@@ -323,22 +327,6 @@ def _utilization_tile(data: ReportData) -> Iterator[Tile]:
     )
     efficiency, shares = row["efficiency"], _few([by_step["share"] for by_step in steps])
     yield Tile("SM efficiency", percent(efficiency, 1), note, "kernels", "compute", efficiency, shares)
-
-
-def _part_tile(
-    data: ReportData,
-    account: Account,
-    name: str,
-    color: str,
-    categories: Sequence[str],
-    note: str,
-    section: str,
-) -> Tile:
-    """The share of these categories, and that in each step, as mean over ranks."""
-    total = account.total_ns
-    ns = sum(account.times.get(each, 0) for each in categories)
-    steps = _by_step(data, account, categories) if account.whole == "step" else ()
-    return Tile(name, percent(ns, total), note, section, color, ns / total, steps)
 
 
 def _by_step(data: ReportData, account: Account, categories: Sequence[str]) -> tuple[float, ...]:

@@ -40,6 +40,7 @@ from tracewarehouse.present.report.document import (
     Verdict,
     and_list,
     changes_card,
+    chart_card,
     diff_command,
     distinct_durations,
     duration,
@@ -96,6 +97,8 @@ _SECTIONS: dict[str, Callable[[ReportData], Section]] = {
     "work": work_section,
     "communication": communication_section,
     "memory": memory_section,
+    "host": host_section,
+    "data quality": quality_section,
 }
 # Part of a page → results with many rows that no part after it reads: most of the memory of a page.
 _LAST_READ = {
@@ -110,6 +113,8 @@ _LAST_READ = {
 def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[str], object]) -> Page:
     """The report of a run with its findings; `notify` receives progress messages."""
     with report_data(side) as data:
+        for group in finding_groups(findings.rows())[:1]:
+            data.place = group[0]["rank"], group[0]["step"]
         notify("computing overview")
         sections = [
             *timeline_section(data, findings),
@@ -121,13 +126,7 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             *graphs_section(data),
         ]
         data.forget(*_LAST_READ["overview"])
-        places = [(row["rank"], row["step"]) for group in finding_groups(findings.rows()) for row in group]
-        parts: dict[str, Callable[[ReportData], Section]] = {
-            **_SECTIONS,
-            "host": partial(host_section, place=next(iter(places), (None, None))),
-            "data quality": quality_section,
-        }
-        for name, build in parts.items():
+        for name, build in _SECTIONS.items():
             notify(f"computing {name}")
             sections.append(build(data))
             if name == "kernels":
@@ -279,8 +278,8 @@ def _step_times_card(times: Sequence[Measured]) -> Card:
     if not all(ticks for _, ticks in lanes.values()):
         return Card("Step times", "Base or head has no complete step, so step times cannot be compared.")
     counts = and_list([f"{plural(len(ticks), 'step')} of {name}" for name, (_, ticks) in lanes.items()])
-    figure = Figure("Each complete step, mean over ranks; long mark: median", strip_chart(lanes))
-    return Card("Step times", f"{counts}.", (figure,))
+    title = "Each complete step, mean over ranks; long mark: median"
+    return chart_card("Step times", f"{counts}.", title, strip_chart(lanes))
 
 
 def _breakdown_sections(change: Change) -> Iterator[Section]:
@@ -363,9 +362,9 @@ def _waterfall_card(breakdown: Breakdown) -> Card:
     ends = [bar.end for bar in bars] + [bar.start for bar in bars[1:-1]]
     low = max(0.0, min(ends) - 0.25 * (max(ends) - min(ends)))
     axis = f"; the axis starts at {duration(low)}" if low else ""
-    figure = Figure(f"Base, categories, head{axis}", bar_chart(bars, low=low))
     text = f"The categories sum exactly to the change, {_signed_duration(float(breakdown.delta))}."
-    return Card("From base to head", text, (figure,))
+    title = f"Base, categories, head{axis}"
+    return chart_card("From base to head", text, title, bar_chart(bars, low=low))
 
 
 def _level(side: str, per: str, ns: float) -> Bar:
@@ -436,11 +435,9 @@ def _series_card(series: Series, change: Change, history: History) -> Card:
         points.append(Point(at, point.value or 0.0, category, text, point.level))
     changes = [f"{each.before} → {each.after} {percent(each.change or 0, 1)}" for each in series.changes]
     text = f"Level changes: {'; '.join(changes)}." if changes else "No level change."
-    figure = Figure(
-        f"{history.metric} of the recorded runs in time order",
-        point_chart(points, "step time", history.unit),
-    )
-    return Card(series.name or "Step time over runs", text, (figure,))
+    title = f"{history.metric} of the recorded runs in time order"
+    chart = point_chart(points, "step time", history.unit)
+    return chart_card(series.name or "Step time over runs", text, title, chart)
 
 
 RowValues = dict[str, Any]
