@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.display_names import category_name
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.present.pages import render_page
 from tracewarehouse.present.plot.charts import Bar, bar_chart
@@ -555,6 +556,8 @@ def _table(
     missing = data.missing_reason(contract.name)
     notes = (*notes, *([f"not included: {missing}"] if missing else []), *data.result(contract.name).notices)
     notes = (*([f"the same in all rows: {', '.join(same.values())}"] if same else []), *notes)
+    ranks = (data.result(contract.name).provenance.ranks or {}).get(data.run)
+    of_ranks = f" --rank {rank_list(ranks).replace(' ', '')}" if ranks else ""
     if any(column.unit == "ts" for column in columns):
         notes = (*notes, "timestamps are relative to the first event of the run")
     return Table(
@@ -564,7 +567,7 @@ def _table(
         docs=tuple(column.doc for column in columns),
         rows=relative_rows(columns, rows, data.start_ns),
         total=total,
-        command=f"tw show {contract.name} --run {shlex.quote(data.run)}",
+        command=f"tw show {contract.name} --run {shlex.quote(data.run)}{of_ranks}",
         notes=notes,
     )
 

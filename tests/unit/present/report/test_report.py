@@ -22,7 +22,12 @@ from tracewarehouse.errors import UnknownName
 from tracewarehouse.present.plot.theme import format_short
 from tracewarehouse.present.report import timeline
 from tracewarehouse.present.report.data import kernels_by_step, report_data
-from tracewarehouse.present.report.document import distinct_durations, distinct_labels, finding_percent
+from tracewarehouse.present.report.document import (
+    MAX_ROWS,
+    distinct_durations,
+    distinct_labels,
+    finding_percent,
+)
 from tracewarehouse.present.report.reports import _runs_verdict as many_runs_verdict
 from tracewarehouse.present.report.reports import _Time
 
@@ -330,6 +335,15 @@ def test_kernels_of_complete_steps_are_kept_without_the_rows_of_each_rank(wareho
             assert found is not None
             assert found.mean_ns == {key: ns / len(complete) for key, ns in sums.items()}
             assert len(data.result("step_kernels")) == 0
+
+
+def test_the_command_of_a_table_selects_the_rank_of_its_rows(warehouse_path: Path) -> None:
+    warehouse = tw.open(warehouse_path)
+    page = "".join(warehouse.report("hostile").html())
+    rows = len(warehouse.select("hostile", ranks=1).key_averages())  # rank 1 is the slow one
+    assert rows < len(warehouse.select("hostile").key_averages())
+    assert f"{rows - MAX_ROWS} more rows: tw show key_averages --run hostile --rank 1" in page
+    assert "tw show op_summary --run hostile<" in page
 
 
 class _Parsed(HTMLParser):
