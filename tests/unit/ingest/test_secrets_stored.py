@@ -106,7 +106,7 @@ def test_a_policy_applies_to_an_ingest(tmp_path: Path, monkeypatch: pytest.Monke
     assert only(take(root, path)).state == "intact"
     assert stored_needles(root, ["acme_123456"]) == {}
     (shown,) = Warehouse(root).info("run").redaction
-    assert shown.startswith("rules 3, policy ")
+    assert shown.startswith("rules 4, policy ")
     (root / "_tw" / "redact.toml").write_text("[nonsense]\n")
     with pytest.raises(PolicyError, match="unknown: nonsense"):
         take(root, path)
