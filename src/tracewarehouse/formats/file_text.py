@@ -11,6 +11,7 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -121,7 +122,7 @@ def _decompress(file: IO[bytes], pieces: _Pieces) -> Iterator[bytes]:
 
 
 class TextStream(Struct):
-    """The text of a file in pieces.
+    """The text of a file in pieces; a thread decompresses the next while one is in use.
 
     After the iteration ends, `stored_bytes`, `size` and `digest` are valid, and `cut` is the reason if the
     file is truncated or corrupt. Raises TraceFormatError if the file cannot be read.
@@ -134,7 +135,12 @@ class TextStream(Struct):
     cut: str | None = None
 
     def __iter__(self) -> Generator[bytes]:
-        return self.pieces()
+        pieces = self.pieces()
+        with ThreadPoolExecutor(1) as pool:
+            following = pool.submit(next, pieces, None)
+            while (piece := following.result()) is not None:
+                following = pool.submit(next, pieces, None)
+                yield piece
 
     def pieces(self, piece_bytes: int = _PIECE_BYTES) -> Generator[bytes]:
         """The text, decompressed from pieces of this size."""
