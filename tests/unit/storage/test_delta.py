@@ -353,6 +353,7 @@ def remote_differences(s3: Proxy, *places: str) -> list[str]:
     return found
 
 
+@pytest.mark.deep
 def test_tables_in_an_object_store(s3: Proxy, tmp_path: Path) -> None:
     url = f"s3://{BUCKET}/in-place"
 
