@@ -19,8 +19,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "system"))
 
 from release_traces import write_traces
+from test_upgrading import names
 
 import tracewarehouse as tw
 import warehouse_answers
@@ -76,8 +78,9 @@ def stored(folder: Path) -> dict[str, Answer]:
 
 
 def make(folder: Path) -> None:
-    """Writes `warehouse` and `answers` into a folder, which must not exist."""
+    """Writes `warehouse`, `answers` and `names.json` into a folder, which must not exist."""
     folder.mkdir(parents=True)
+    (folder / "names.json").write_text(json.dumps(names(), separators=(",", ":")) + "\n")
     with tempfile.TemporaryDirectory() as work:
         write_traces(Path(work, "traces"))
         fill(tw.open(folder / "warehouse"), Path(work, "traces"))

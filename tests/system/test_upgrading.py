@@ -40,6 +40,19 @@ def parameters(name: str) -> list[str] | None:
     return list(inspect.signature(member).parameters) if callable(member) else None if member is None else []
 
 
+def names() -> dict[str, dict[str, list[str]] | list[str]]:
+    """The public names of this release, as `make_release_warehouse.py` keeps them for the tests of later ones."""
+    owners = (("Warehouse", Warehouse), ("Result", Result))
+    members = sorted(f"{owner}.{name}" for owner, of in owners for name in vars(of) if name[0] != "_")
+    contracts = Catalog.load().contracts.values()
+    return {
+        "commands": {command: sorted(found) for command, found in options()},
+        "methods": {name: found for name in members if (found := parameters(name)) is not None},
+        "columns": {each.name: [one.name for one in each.columns] for each in contracts},
+        "public": list(tw.__all__),
+    }
+
+
 def gone() -> Iterator[str]:
     """The names of 0.2.0 that no longer exist, as the guide writes them."""
     now = dict(options())
