@@ -41,7 +41,7 @@ def parameters(name: str) -> list[str] | None:
 
 
 def names() -> dict[str, dict[str, list[str]] | list[str]]:
-    """The public names of this release, as `make_release_warehouse.py` keeps them for the tests of later ones."""
+    """The public names of this release: `make_release_warehouse.py` keeps them for tests of later ones."""
     owners = (("Warehouse", Warehouse), ("Result", Result))
     members = sorted(f"{owner}.{name}" for owner, of in owners for name in vars(of) if name[0] != "_")
     contracts = Catalog.load().contracts.values()
