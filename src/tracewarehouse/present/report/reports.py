@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,8 @@ _SECTIONS: dict[str, Callable[[ReportData], Section]] = {
     "host": host_section,
     "data quality": quality_section,
 }
+# Computed before the others: what only they read is freed, and needs no memory beside large results.
+_FIRST = ("work", "host")
 # Part of a page → results with many rows that no part after it reads: most of the memory of a page.
 _LAST_READ = {
     "overview": ("gpu_timeline", "drawn", "others"),
@@ -126,12 +129,12 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             *graphs_section(data),
         ]
         data.forget(*_LAST_READ["overview"])
-        for name, build in _SECTIONS.items():
+        built: dict[str, list[Section]] = {}
+        for name in (*_FIRST, *(name for name in _SECTIONS if name not in _FIRST)):
             notify(f"computing {name}")
-            sections.append(build(data))
-            if name == "kernels":
-                sections += modules_sections(data)
+            built[name] = [_SECTIONS[name](data), *(modules_sections(data) if name == "kernels" else ())]
             data.forget(*_LAST_READ.get(name, ()))
+        sections += chain.from_iterable(built[name] for name in _SECTIONS)
         limits = limits_section(data, info, *skipped_checks(findings))
         return Page(
             name=data.run,
