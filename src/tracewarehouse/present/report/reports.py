@@ -130,7 +130,7 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
         ]
         data.forget(*_LAST_READ["overview"])
         built: dict[str, list[Section]] = {}
-        for name in (*_FIRST, *(name for name in _SECTIONS if name not in _FIRST)):
+        for name in sorted(_SECTIONS, key=lambda name: name not in _FIRST):
             notify(f"computing {name}")
             built[name] = [_SECTIONS[name](data), *(modules_sections(data) if name == "kernels" else ())]
             data.forget(*_LAST_READ.get(name, ()))
