@@ -204,6 +204,26 @@ def test_collectives_are_linked_with_kernels_by_communicator_and_sequence(
     assert {file.state for file in again.files} == {"same"}
 
 
+def test_algorithms_are_counted_as_they_are_recorded(tmp_path: Path, trace: Trace) -> None:
+    write(tmp_path / "run", trace, recorded(trace, pid_of(trace)))
+    warehouse, _ = ingested(tmp_path / "run")
+    wanted: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for kernel in messages(trace):
+        group = kernel["args"]["Process Group Name"]
+        key = (str(7_000 + sum(map(ord, group))), NAMES[kernel["args"]["Collective name"]])
+        wanted[key].append(round(kernel["dur"] * 1000))
+    found: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    shortest: dict[tuple[str, str], int] = {}
+    for row in warehouse.analyze("collective_algorithms").rows():
+        key = row["communicator"], row["collective"].title().replace("_", "")
+        found[key][0] += row["collectives"]
+        found[key][1] += row["dur_ns"]
+        shortest[key] = min(row["shortest_ns"], shortest.get(key, row["shortest_ns"]))
+        assert (row["algorithm"], row["protocol"]) in (("RING", "LL"), (None, None))
+    assert found == {key: [len(times), sum(times)] for key, times in wanted.items()}
+    assert shortest == {key: min(times) for key, times in wanted.items()}
+
+
 def test_collectives_of_another_job_are_not_joined(tmp_path: Path, trace: Trace) -> None:
     other = {**trace, "traceEvents": [
         {**each, "dur": each["dur"] + 40 + number % 7 * 30} if "nccl" in str(each.get("name")) else each

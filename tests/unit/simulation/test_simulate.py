@@ -78,6 +78,12 @@ WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
         "key_averages",  # tests/properties/witness/test_torch.py
         *("module_siblings", "module_summary"),  # tests/properties/test_modules.py
         *("kernel_limits", "ncu_commands"),  # tests/unit/formats/nsight_compute
+        # tests/properties/witness/test_from_text.py
+        *("analyzed_account", "collective_fleet", "serving_summary", "source_summary"),
+        *("finding_fleet", "kernel_fleet"),  # tests/unit/compare/history/test_fleet.py
+        "collective_algorithms",  # tests/unit/formats/test_nccl_torch.py
+        "recording",  # test_simulate_recording.py
+        "what_if",  # tests/unit/derive/test_what_if.py
         "gpu_metrics",  # tests/unit/formats/nsys
         "execution_trace",  # tests/unit/formats/execution_trace
         *("flight_mismatches", "stuck_collective"),  # tests/unit/formats/flight_recorder
