@@ -176,9 +176,14 @@ def valid_of(column: pa.Array) -> NDArray[np.bool_]:
     return np.unpackbits(bytes_, bitorder="little").view(np.bool_)[first % 8 : first % 8 + count]
 
 
+def dtype_of(type_: pa.DataType) -> np.dtype[Any]:
+    """NumPy's type of numbers; older versions of pyarrow import pandas for it."""
+    return np.dtype({"double": "float64", "float": "float32"}.get(name := str(type_), name))
+
+
 def values_of(column: pa.Array, null: float) -> NDArray[Any]:
     """The values of an array of numbers, and a number where they are null; read-only if none is."""
-    dtype, count = np.dtype(column.type.to_pandas_dtype()), len(column)
+    dtype, count = dtype_of(column.type), len(column)
     if column.null_count == count:
         return np.full(count, null, dtype)
     values = np.frombuffer(column.buffers()[1], dtype, count, column.offset * dtype.itemsize)

@@ -17,7 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Redaction, Request, once_per_file
+from tracewarehouse.formats.base import (
+    ACTIVITIES,
+    Defect,
+    Outcome,
+    Part,
+    Redaction,
+    Request,
+    dtype_of,
+    once_per_file,
+)
 from tracewarehouse.formats.file_text import (
     FileContent,
     Text,
@@ -344,7 +353,7 @@ def _order(starts: pa.ChunkedArray, positions: NDArray[np.int64]) -> NDArray[np.
 def _scattered(pieces: Sequence[pa.Array], place: NDArray[np.int64]) -> pa.Array:
     """Pieces of a column of numbers in one array, each value at its place."""
     type_ = pieces[0].type
-    values = np.zeros(len(place), type_.to_pandas_dtype())
+    values = np.zeros(len(place), dtype_of(type_))
     missing = np.zeros(len(place), np.bool_)
     first = 0
     for piece in pieces:
