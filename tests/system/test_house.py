@@ -33,7 +33,8 @@ BOUNDS = {
     # operators and work of JAX (80), analyses over runs and results as Delta tables (295), Spark, and engines
     # for findings, reports, comparisons and SQL (470). Traces that come while they are served, and lines in
     # the charts of pages, need 140; one way of calls for the live view and agents is 90 less, and helpers and
-    # records that nothing needed are 130 less. A file per day of the copies of analyses over runs is 57, and a type of NumPy without pandas 11.
+    # records that nothing needed are 130 less. A file per day of the copies of analyses over runs is 57,
+    # types of numbers without pandas are 11.
     "code lines of Python": 57_584,
     # 230 of them cut the numbers out of arguments, which saves a tenth to a third of the stored bytes; 200
     # are the search of a page and what opens Perfetto, 275 the pages of the live view.
