@@ -49,13 +49,12 @@ def _run(command: str, args: Sequence[str]) -> NoReturn:
 
     if not any(each.endswith("spark") for each in args):  # pyspark imports pandas
         slim_imports.install(numpy=command not in _NUMPY_FREE_COMMANDS)
-    if command == "ingest" or command in _MANY_RESULTS:
-        from tracewarehouse import memory_limits
+    from tracewarehouse import memory_limits
 
-        if command == "ingest":
-            memory_limits.reuse_memory()
-        else:
-            memory_limits.share_memory()
+    if command == "ingest":
+        memory_limits.reuse_memory()
+    elif command in _MANY_RESULTS:
+        memory_limits.share_memory()
     from tracewarehouse.cli.app import run
 
     _exit(run(args))
