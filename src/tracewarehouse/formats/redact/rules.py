@@ -272,6 +272,8 @@ Value = Literal["word", "line", "field", "parameter", "element"]
 
 _FILE: Final = Path(__file__).with_name("rules.toml")
 _COUNT: Final = late_regex(r"\{([1-9][0-9]*)(?:,[0-9]*)?\}")
+# The repetition of the first characters, of which one is enough for a match.
+_FIRST: Final = late_regex(r"^(\[[^\]]+\])\+")
 # Also after the escape of a line break or tab in text of Python.
 _BEFORE: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 
@@ -323,15 +325,18 @@ class Rules(Struct, frozen=True, dict=True):
     allowed: frozenset[str] = field(default=frozenset())
 
     @cached_property
-    def in_strings(self) -> str:
-        """An RE2 pattern: a string that holds a secret, or is the name of one, has a match."""
+    def in_strings(self) -> tuple[str, ...]:
+        """RE2 patterns: a string that holds a secret, or is the name of one, matches one of them.
+
+        RE2 builds its states while it searches, and more than twice as many for a pattern of both kinds.
+        """
         if not self.version:
-            return r"[^\s\S]"  # no string has a match
+            return ()
         hints = "|".join(rule.hint for rule in self.texts if rule.hint)
         words = "|".join(filter(None, (self.keys.pattern(), hints)))
         # The shorter a pattern is, the sooner RE2 has compiled it.
-        starts = (_COUNT.sub(_fewer, rule.quick) for rule in self.tokens)
-        return "|".join((f"(?i:{words})", self.keys.pair_pattern(), *starts))
+        starts = dict.fromkeys(_FIRST.sub(r"\1", _COUNT.sub(_fewer, rule.quick)) for rule in self.tokens)
+        return tuple(filter(None, (f"(?i:{words})|{self.keys.pair_pattern()}", "|".join(starts))))
 
     @cached_property
     def starts(self) -> re.Pattern[str]:

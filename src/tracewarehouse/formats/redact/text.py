@@ -254,6 +254,8 @@ _SHORT: Final = 4096
 # Strings that are remembered because the files of a run repeat them: their length, and their number.
 _MAX_REMEMBERED_LENGTH: Final = 200
 _MAX_REMEMBERED: Final = 20_000
+# What the rules find in JSON text matches their patterns, or has an escaped character.
+_CONTROL: Final = r"\\u00"
 _MARK: Final = late_regex(r"\[redacted:[0-9a-f]{4}\]")
 _FLAG: Final = late_regex(r"--?[A-Za-z][\w.-]{0,100}")
 _HAS_DIGIT: Final = late_regex(r"[0-9]")
@@ -289,25 +291,24 @@ class Redactor:
     def flagged(self, texts: pa.StringArray) -> list[int]:
         """The positions of JSON texts that may hold a secret: a superset, in bulk."""
         if len(texts) > _MAX_REMEMBERED:
-            return self._matching(texts)
+            return self._matching(texts, _CONTROL)
         values = texts.to_pylist()
         new = [at for at, value in enumerate(values) if value is not None and value not in self._unflagged]
         if sum(len(values[at]) for at in new) < _SHORT:
             return new
-        found = [new[at] for at in self._matching(texts.take(pa.array(new)))]
+        found = [new[at] for at in self._matching(texts.take(pa.array(new)), _CONTROL)]
         _remember(self._unflagged, (values[at] for at in set(new).difference(found)))
         return found
 
-    def _matching(self, texts: pa.StringArray) -> list[int]:
-        # What the rules find in JSON text holds a match, or an escaped character.
-        marks = pc.match_substring_regex(texts, rf"{self._rules.in_strings}|\\u00")
-        return pc.indices_nonzero(marks).to_pylist()  # type: ignore[no-any-return]
+    def _matching(self, texts: pa.StringArray, *more: str) -> list[int]:
+        """The positions of texts that match a pattern of the rules, or one of `more`."""
+        patterns = (*self._rules.in_strings, *more)
+        marks = (pc.match_substring_regex(texts, pattern) for pattern in patterns)
+        return sorted({position for each in marks for position in pc.indices_nonzero(each).to_pylist()})
 
     def suspects(self, strings: pa.Array) -> list[int]:
         """The positions of distinct strings that are a secret, hold one, or would be the key of one."""
-        marks = pc.match_substring_regex(strings, self._rules.in_strings)
-        found = pc.indices_nonzero(marks).to_pylist()
-        return [at for at in found if self.is_suspect(strings[at].as_py())]
+        return [at for at in self._matching(strings) if self.is_suspect(strings[at].as_py())]
 
     def is_suspect(self, value: str) -> bool:
         """Whether a string is a secret, holds one, or would be the key of one."""
