@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +26,11 @@ from tracewarehouse.present.answers import ingest_error, ingest_notices, ingest_
 from tracewarehouse.present.render.text import plural
 
 if TYPE_CHECKING:
-    from tracewarehouse.ingest.outcome import IngestReport
+    from concurrent.futures import Future
+
+    from tracewarehouse.ingest.outcome import IngestReport, Progress, Watch
+    from tracewarehouse.query.shell_file import NextFile
+    from tracewarehouse.warehouse import Warehouse
 
 
 @command(
@@ -118,27 +124,65 @@ def ingest(
     if (missing := notice()) is not None:
         session.out.notice(f"note: {missing}")
     warehouse = session.open()
-    with session.engine(options["jobs"]) as engine, bars() as progress:
-        report = warehouse.ingest(
-            *paths,
-            labels=dict(labels),
-            min_age_s=min_age,
-            inbox=inbox,
-            progress=progress,
-            engine=engine,
-            **options,
-        )
-    _print_report(session, report)
-    if any(run.written for run in report.runs) and not warehouse.store.is_remote:
-        from tracewarehouse.query import shell_file
+    with _ShellFile(warehouse) as shell_file:
+        with session.engine(options["jobs"]) as engine, bars() as bar:
+            report = warehouse.ingest(
+                *paths,
+                labels=dict(labels),
+                min_age_s=min_age,
+                inbox=inbox,
+                progress=partial(shell_file.watch, bar),
+                engine=engine,
+                **options,
+            )
+        _print_report(session, report)
+        if any(run.written for run in report.runs):
+            shell_file.update(session)
+    return report.exit_code
+
+
+class _ShellFile:
+    """`warehouse.duckdb`, which a thread opens as soon as tables are built: a core is idle then."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self._threads = ThreadPoolExecutor(1)
+        self._opened: Future[NextFile] | None = None
+
+    def watch(self, bar: Watch | None, step: Progress) -> None:
+        """Shows a step of the ingest, and opens the file once tables are built."""
+        if bar is not None:
+            bar(step)
+        if step.stage == "tables" and not (self._opened or self._warehouse.store.is_remote):
+            self._opened = self._threads.submit(self._open)
+
+    def _open(self) -> NextFile:
+        from tracewarehouse.query.shell_file import NextFile
+
+        return NextFile(self._warehouse.store, self._warehouse.catalog)
+
+    def update(self, session: Session) -> None:
+        """Adds the new runs, unless the warehouse is in an object store."""
+        store = self._warehouse.store
+        if store.is_remote:
+            return
+        from tracewarehouse.query.shell_file import update
         from tracewarehouse.runs.rows import catalog_row
 
         try:
-            warehouse.store.list_runs(catalog_row)
-            shell_file.update(warehouse.store, warehouse.catalog, session.out.notice)
+            store.list_runs(catalog_row)
+            opened = self._opened.result() if self._opened else None
+            update(store, self._warehouse.catalog, session.out.notice, opened)
         except (TwError, OSError) as error:  # the runs are already published
             session.out.notice(f"note: warehouse.duckdb is out of date: {error}; rebuild it with tw refresh")
-    return report.exit_code
+
+    def __enter__(self) -> _ShellFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown()
+        if self._opened and not self._opened.exception():
+            self._opened.result().close()
 
 
 def _print_report(session: Session, report: IngestReport) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -355,14 +355,66 @@ def refresh(store: Store, catalog: Catalog, on_notice: Callable[[str], object] |
 
     Damaged runs are left out, with a notice each. Raises WarehouseError.
     """
-    return _write_newest(store, catalog, _newest(store), on_notice or (lambda _: None), afresh=True)
+    file = NextFile(store, catalog, afresh=True)
+    return _write_newest(store, catalog, _newest(store), on_notice or (lambda _: None), file)
 
 
 # Of a DuckDB file: three headers, then blocks of a multiple of this size.
 _HEADER_BYTES, _LEAST_BLOCK_BYTES = 3 * 4096, 16_384
 
 
-def update(store: Store, catalog: Catalog, on_notice: Callable[[str], object]) -> None:
+class NextFile:
+    """A file that may replace the last one: a copy of it, else a new one; `known`: its runs and versions.
+
+    It may be opened by a thread before the runs that it is to show are published. Close it.
+    """
+
+    def __init__(self, store: Store, catalog: Catalog, afresh: bool = False) -> None:
+        self._store, path = store, store.path(NAME)
+        self._folders, self._attached = ExitStack(), ExitStack()
+        try:
+            self._staging = self._folders.enter_context(store.staging())
+            # DuckDB writes its log to a wrong place if the path contains a "?".
+            is_odd = "?" in str(self._staging)
+            folder = self._folders.enter_context(temporary_folder()) if is_odd else self._staging
+            self._built = folder / NAME
+            last = None if afresh or _ends_within_a_block(path) else path
+            self.con, self.known = self._copied(last, catalog) or self._new(catalog)
+        except BaseException:
+            self.close()
+            raise
+
+    def _copied(self, last: Path | None, catalog: Catalog) -> tuple[Connection, dict[str, int]] | None:
+        # The last file is missing, damaged, or of other contracts.
+        with suppress(WarehouseError, OSError), ExitStack() as attached:
+            if last is not None:
+                copyfile(last, self._built)
+                con = attached.enter_context(_attached(self._built))
+                known = _known(con, _stamp(self._store, catalog))
+                self._attached = attached.pop_all()
+                return con, known
+        return None
+
+    def _new(self, catalog: Catalog) -> tuple[Connection, dict[str, int]]:
+        return self._attached.enter_context(_new(self._built, self._store, catalog)), {}
+
+    def replace_last(self) -> None:
+        """Completes the file, and puts it in the place of the last one."""
+        self._attached.close()
+        with disk_errors(self._store.folder):
+            if self._built.parent != self._staging:
+                copyfile(self._built, self._staging / NAME)
+            (self._staging / NAME).replace(self._store.path(NAME))
+
+    def close(self) -> None:
+        """Deletes the file unless it replaced the last one."""
+        with self._folders, suppress(WarehouseError):
+            self._attached.close()
+
+
+def update(
+    store: Store, catalog: Catalog, on_notice: Callable[[str], object], opened: NextFile | None = None
+) -> None:
     """Brings the file up to date with the runs that changed; leaves it as it is over too many runs.
 
     Damaged ones among them are left out, with a notice each. Raises WarehouseError.
@@ -371,8 +423,11 @@ def update(store: Store, catalog: Catalog, on_notice: Callable[[str], object]) -
     if len(newest) > _MAX_UPDATED_RUNS:
         often = hints.fill("{} or {} brings it up to date", hints.call("shell"), hints.call("refresh"))
         on_notice(f"note: {NAME} does not have the new runs, as there are {len(newest):,}: {often}")
-    else:
-        _write_newest(store, catalog, newest, on_notice, afresh=False)
+        return
+    try:
+        _write_newest(store, catalog, newest, on_notice, opened or NextFile(store, catalog))
+    except WarehouseError:  # the last file may be damaged
+        _write_newest(store, catalog, newest, on_notice, NextFile(store, catalog, afresh=True))
 
 
 def _newest(store: Store) -> dict[str, Brief]:
@@ -386,29 +441,22 @@ def _write_newest(
     catalog: Catalog,
     newest: dict[str, Brief],
     on_notice: Callable[[str], object],
-    afresh: bool,
+    file: NextFile,
 ) -> Path:
     """Replaces the file. It starts over if a version was published in the meantime, so that the last of
     several concurrent calls includes the newest versions.
     """
-    path = store.path(NAME)
-    for _ in range(_TRIES):
-        with store.staging() as staging, temporary_folder() as elsewhere:
-            # DuckDB writes its log to a wrong place if the path contains a "?".
-            built = (elsewhere if "?" in str(staging) else staging) / NAME
-            readable = _Update(store, catalog, newest).write(
-                built, None if afresh or _ends_within_a_block(path) else path
-            )
-            with disk_errors(store.folder):
-                if built.parent != staging:
-                    copyfile(built, staging / NAME)
-                (staging / NAME).replace(path)
+    for tries in range(1, _TRIES + 1):
+        with closing(file):
+            readable = _change(file, store, catalog, newest)
+            file.replace_last()
         before, newest = newest, _newest(store)
-        if newest == before:
+        if newest == before or tries == _TRIES:
             break
+        file = NextFile(store, catalog)
     for notice in damaged_runs((*store.unreadable(), *readable.left_out), len(newest)):
         on_notice(hints.fill("{}: {}", NAME, notice))
-    return path
+    return store.path(NAME)
 
 
 def _ends_within_a_block(path: Path) -> bool:
@@ -416,32 +464,16 @@ def _ends_within_a_block(path: Path) -> bool:
     return path.exists() and (path.stat().st_size - _HEADER_BYTES) % _LEAST_BLOCK_BYTES != 0
 
 
-class _Update(Struct, frozen=True):
-    """Writes a file over the newest version of each run; from the last one where possible."""
-
-    store: Store
-    catalog: Catalog
-    newest: Mapping[str, Brief]
-
-    def write(self, built: Path, last: Path | None) -> ReadableRuns:
-        """Returns the runs that were read, and notices about damaged ones, which are left out."""
-        with suppress(WarehouseError, OSError):  # the last file is missing, damaged, or of other contracts
-            if last is not None:
-                copyfile(last, built)
-                with _attached(built) as con:
-                    return self._change(con, _known(con, _stamp(self.store, self.catalog)))
-        with _new(built, self.store, self.catalog) as con:
-            return self._change(con, {})
-
-    def _change(self, con: Connection, known: Mapping[str, int]) -> ReadableRuns:
-        kept = [run for run, brief in self.newest.items() if known.get(run) == brief.number]
-        versions = (self.store.newest(run) for run in self.newest.keys() - kept)
-        changed = in_order(SelectedRun(each, each.ranks) for each in versions if each is not None)
-        readable = intact(self.store, self.catalog, changed, Level.SIZE)
-        present = {*kept, *(each.run for each in readable.selected)}
-        latest = max((self.newest[run].order for run in present), default=(0, None))[1]
-        _fill(con, self.store, self.catalog, readable.selected, known.keys() - kept, latest)
-        return readable
+def _change(file: NextFile, store: Store, catalog: Catalog, newest: Mapping[str, Brief]) -> ReadableRuns:
+    """Brings a file up to the newest versions; returns the runs that were read, without damaged ones."""
+    unchanged = [run for run, brief in newest.items() if file.known.get(run) == brief.number]
+    versions = (store.newest(run) for run in newest.keys() - unchanged)
+    changed = in_order(SelectedRun(each, each.ranks) for each in versions if each is not None)
+    readable = intact(store, catalog, changed, Level.SIZE)
+    present = {*unchanged, *(each.run for each in readable.selected)}
+    latest = max((newest[run].order for run in present), default=(0, None))[1]
+    _fill(file.con, store, catalog, readable.selected, file.known.keys() - unchanged, latest)
+    return readable
 
 
 def _known(con: Connection, stamp: str) -> dict[str, int]:
