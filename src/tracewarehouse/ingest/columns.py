@@ -49,6 +49,11 @@ class Codes(NamedTuple):
         return self.where(among(self.words, texts))
 
 
+def picked(values: NDArray[Any], rows: _Rows) -> NDArray[Any]:
+    """The values of these rows; by `take`, which NumPy does in two thirds of the time of an index."""
+    return values[rows] if isinstance(rows, slice) else values.take(rows)
+
+
 def among(words: pa.Array, texts: Iterable[str]) -> NDArray[np.bool_]:
     """Whether each word is one of these texts."""
     selected = pc.is_in(words, value_set=pa.array(list(texts), pa.string()))
@@ -57,6 +62,10 @@ def among(words: pa.Array, texts: Iterable[str]) -> NDArray[np.bool_]:
 
 # Keys of different ranks are this far apart: those of a rank must be smaller.
 APART: Final = 1 << 56
+
+
+# With as many rows, answers for all of them take too much memory to be kept.
+_MANY_ROWS: Final = 1 << 20
 
 
 class Columns:
@@ -73,6 +82,8 @@ class Columns:
         self._arrow = dict(columns)
         self._ints: dict[str, Ints] = {}
         self._codes: dict[str, Codes] = {}
+        # Answers for all rows, by column and texts.
+        self._masks: dict[tuple[str, ...], NDArray[np.bool_]] = {}
 
     @classmethod
     def read(cls, reader: pa.RecordBatchReader) -> Columns:
@@ -135,7 +146,7 @@ class Columns:
             column = self._taken(name, None, pa.int64()).cast(pa.int64())
             self._ints[name] = Ints(values_of(column, 0), valid_of(column))
         found = self._ints[name]
-        return found if rows is None else Ints(found.values[rows], found.valid[rows])
+        return found if rows is None else Ints(picked(found.values, rows), picked(found.valid, rows))
 
     def doubles(self, name: str, rows: Rows = None) -> Doubles:
         """A DOUBLE column, or the given rows of it."""
@@ -160,7 +171,7 @@ class Columns:
             codes = values_of(column.indices, -1)
             self._codes[name] = Codes(codes.astype(np.int32, copy=False), column.dictionary)
         found = self._codes[name]
-        return found if rows is None else Codes(found.codes[rows], found.words)
+        return found if rows is None else Codes(picked(found.codes, rows), found.words)
 
     def words(self, name: str) -> pa.Array:
         """The words that the codes of a text column index."""
@@ -171,8 +182,15 @@ class Columns:
         return self.codes(name, rows).where(wanted)
 
     def is_one_of(self, name: str, texts: Iterable[str], rows: Rows = None) -> NDArray[np.bool_]:
-        """Whether the text of each row is one of these."""
-        return self.where(name, among(self.words(name), texts), rows)
+        """Whether the text of each row is one of these; do not change the answer for all rows."""
+        key = (name, *texts)
+        if rows is None and key in self._masks:
+            return self._masks[key]
+        found = self.where(name, among(self.words(name), key[1:]), rows)
+        if rows is None and self.rows < _MANY_ROWS:
+            found.flags.writeable = False
+            self._masks[key] = found
+        return found
 
     def texts(self, name: str, rows: Rows = None) -> pa.Array:
         """A text column, or the given rows of it, decoded."""

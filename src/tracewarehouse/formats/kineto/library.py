@@ -138,6 +138,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "tw_batch_free": (None, [POINTER(CBatch)]),
     "tw_words": (None, [c_void_p, c_int, POINTER(View)]),
     "tw_split": (c_int64, [c_void_p, POINTER(CRows)]),
+    "tw_enclosing": (None, [c_int64, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "tw_last_descendants": (None, [c_int64, c_void_p, c_void_p]),
 }
 
 

@@ -1524,6 +1524,27 @@ end:
   return failed ? -1 : stored;
 }
 
+/* ---- Nesting ------------------------------------------------------------------------------------------- */
+
+/* The parent of each interval, see `enclosing` in ingest/tables/model.py. What lies between an interval and its
+   parent has ended by its start, so that nothing is passed twice. */
+EXPORT void tw_enclosing(i64 lanes, const i64 *bounds, const i64 *starts, const i64 *ends, i32 *parent) {
+  for (i64 lane = 0; lane < lanes; lane++) {
+    for (i64 i = bounds[lane]; i < bounds[lane + 1]; i++) {
+      i64 at = i - 1;
+      while (at >= bounds[lane] && ends[at] <= starts[i]) at = parent[at];
+      parent[i] = at >= bounds[lane] ? (i32)at : -1;
+    }
+  }
+}
+
+/* The last descendant of each interval, or itself. */
+EXPORT void tw_last_descendants(i64 count, const i32 *parent, i32 *last) {
+  for (i64 i = 0; i < count; i++) last[i] = (i32)i;
+  for (i64 i = count - 1; i >= 0; i--)
+    if (parent[i] >= 0 && last[i] > last[parent[i]]) last[parent[i]] = last[i];
+}
+
 /* ---- Interface ----------------------------------------------------------------------------------------- */
 
 EXPORT int tw_abi(void) { return ABI; }

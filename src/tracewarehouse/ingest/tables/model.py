@@ -16,6 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tracewarehouse.formats.base import values_of
+from tracewarehouse.formats.kineto.library import available, library_of_package
 from tracewarehouse.formats.source_tables import activity_type
 
 if TYPE_CHECKING:
@@ -441,37 +442,39 @@ def _typed(name: str, column: pa.Array) -> pa.Array:
     return column
 
 
-# Rounds of following parent links before the rest (deep stacks that end together) is searched in a tree.
-_ROUNDS: Final = 24
-# From this count on, links are 32-bit: half as large, though slower to follow.
-_LARGE: Final = 1 << 21
-
-
-def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positions) -> NDArray[np.int32]:
+def enclosing(starts: Times, ends: Times, lanes: Positions) -> NDArray[np.int32]:
     """The parent of each interval: the last one before it in its lane that ends after its start; -1 for none.
 
     Starts ascend within a lane, so an interval that ends after a later start was open at every start in
     between. Lane k has the positions from `lanes[k]` to `lanes[k + 1]`.
     """
-    count = len(starts)
-    parent = np.arange(-1, count - 1, dtype=np.int64 if count < _LARGE else np.int32)
-    parent[lanes[:-1][lanes[:-1] < count]] = -1
-    seeker = np.flatnonzero(ends[:-1] <= starts[1:]).astype(parent.dtype)
-    np.add(seeker, 1, out=seeker)
-    seeker = seeker[parent[seeker] >= 0]
-    found, start = parent[seeker], starts[seeker]
-    for _ in range(_ROUNDS):
-        if not seeker.size:
-            return parent.astype(np.int32, copy=False)
-        # All intervals between a candidate and its parent had ended when the candidate started.
-        found = parent[found]
-        parent[seeker] = found
-        closed = (found >= 0) & (ends[found] <= start)
-        seeker, found, start = seeker[closed], found[closed], start[closed]
-    found = last_reaching(ends, found, start)
-    first = lanes[np.searchsorted(lanes, seeker, side="right") - 1]
-    parent[seeker] = np.where(found >= first, found, -1)
-    return parent.astype(np.int32, copy=False)
+    parent = np.empty(len(starts), np.int32)
+    starts, ends, lanes = (np.ascontiguousarray(each, np.int64) for each in (starts, ends, lanes))
+    if available():
+        addresses = (each.ctypes.data for each in (lanes, starts, ends, parent))
+        library_of_package().tw_enclosing(len(lanes) - 1, *addresses)
+        return parent
+    found: list[int] = []
+    given = starts.tolist(), ends.tolist(), np.repeat(lanes[:-1], np.diff(lanes)).tolist()
+    for position, (start, first) in enumerate(zip(given[0], given[2], strict=True)):
+        at = position - 1
+        while at >= first and given[1][at] <= start:
+            at = found[at]
+        found.append(at if at >= first else -1)
+    return np.array(found, np.int32)
+
+
+def last_descendants(parent: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The position of the last descendant of each interval of `enclosing`, or its own if it has none."""
+    last = np.arange(len(parent), dtype=np.int32)
+    if available():
+        library_of_package().tw_last_descendants(len(parent), parent.ctypes.data, last.ctypes.data)
+        return last
+    found, parents = last.tolist(), parent.tolist()
+    for position in range(len(found) - 1, -1, -1):
+        if (above := parents[position]) >= 0:
+            found[above] = max(found[above], found[position])
+    return np.array(found, np.int32)
 
 
 def last_reaching(

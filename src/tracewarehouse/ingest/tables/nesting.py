@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from msgspec import Struct
 
-from tracewarehouse.ingest.tables.model import Nesting, enclosing, has_role, is_slice, start_and_end
+from tracewarehouse.ingest.tables.model import (
+    Nesting,
+    enclosing,
+    has_role,
+    is_slice,
+    last_descendants,
+    start_and_end,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +59,7 @@ def nest(columns: Columns, rules: Rules) -> Nesting:
     crosses = parent >= 0
     crosses &= end > end[parent]
     del ts, end
-    post = _last_descendants(parent)
+    post = last_descendants(parent)
     _put(columns, rows, parent, post, crosses)
     return Nesting(rows, lanes, threads, post + np.int32(1))
 
@@ -138,22 +145,6 @@ def _nesting_order(
     for number, first in enumerate(lanes[:-1].tolist()):
         ts[first : lanes[number + 1]] += low - number * span
     return order, ts
-
-
-def _last_descendants(parent: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The position of each slice's last descendant, or its own if it has none."""
-    last = np.arange(len(parent), dtype=np.int32)
-    inner = np.flatnonzero(parent >= 0).astype(np.int32)
-    last[parent[inner]] = inner  # the last of several children wins
-    has_child = np.zeros(len(parent), np.bool_)
-    has_child[parent[inner]] = True
-    active = np.flatnonzero(has_child)
-    while active.size:
-        further = last[last[active]]
-        moved = further != last[active]
-        active = active[moved]
-        last[active] = further[moved]
-    return last
 
 
 def _depths(last: NDArray[np.int32]) -> NDArray[np.int32]:

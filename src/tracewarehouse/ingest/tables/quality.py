@@ -289,12 +289,12 @@ def _repeated(columns: Columns, slices: Flags) -> Positions:
     if not len(repeated):
         return np.empty(0, np.int64)
 
-    def is_repeated(part: slice) -> Flags:
-        hashes = _time_hashes(columns, part)
+    found = []
+    for part in slabs(len(slices)):
+        rows = np.flatnonzero(slices[part])
+        hashes = _time_hashes(columns, part)[rows]
         positions = np.searchsorted(repeated, hashes).clip(max=len(repeated) - 1)
-        return repeated[positions] == hashes  # type: ignore[no-any-return]
-
-    found = [np.flatnonzero(slices[part] & is_repeated(part)) + part.start for part in slabs(len(slices))]
+        found.append(rows[repeated[positions] == hashes] + part.start)
     return np.concatenate(found)
 
 

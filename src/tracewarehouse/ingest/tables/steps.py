@@ -251,8 +251,8 @@ def put_steps(
     edges_of = [_step_edges(each) for each in annotations]
     if not any(len(edges) for edges, _ in edges_of):
         return
-    placed = columns.is_one_of("ph", _PHASES)
-    placed &= ~columns.is_one_of("category", categories_with_role(rules, *_NO_STEP))
+    no_step = columns.is_one_of("category", categories_with_role(rules, *_NO_STEP))
+    placed = columns.is_one_of("ph", _PHASES) & ~no_step
     found = np.zeros(columns.rows, np.int32)  # the number of edges up to a row: odd means inside a step
     bounds, linked = columns.bounds.tolist(), launches.runtime >= 0
     first = 0  # where the rank's edges begin among those of all ranks; their number is even

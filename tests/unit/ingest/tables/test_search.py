@@ -11,12 +11,12 @@ from tracewarehouse.ingest.tables import model
 
 
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize(("rounds", "large"), [(24, 1 << 21), (0, 1 << 21), (2, 0)])
+@pytest.mark.parametrize("is_native", [True, False])
 def test_the_last_open_one_before(
-    monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int, large: int
+    monkeypatch: pytest.MonkeyPatch, seed: int, is_native: bool
 ) -> None:
-    monkeypatch.setattr(model, "_ROUNDS", rounds)
-    monkeypatch.setattr(model, "_LARGE", large)
+    if not is_native:
+        monkeypatch.setattr(model, "available", lambda: False)
     luck = Random(seed)
     lanes = [0]
     starts: list[int] = []
@@ -31,6 +31,11 @@ def test_the_last_open_one_before(
         ]
     found = model.enclosing(np.array(starts, np.int64), np.array(ends, np.int64), np.array(lanes))
     assert found.tolist() == wanted and found.dtype == np.int32
+    last = list(range(len(wanted)))
+    for position, parent in reversed(list(enumerate(wanted))):
+        if parent >= 0:
+            last[parent] = max(last[parent], last[position])
+    assert model.last_descendants(found).tolist() == last
 
 
 @pytest.mark.parametrize("seed", range(40))
