@@ -43,6 +43,8 @@ def formats(head: bytes | None = None) -> Iterator[Format]:
     replaced = {format.name for format in _registered}
     has_events = head is not None and head.lstrip()[:1] == b"{" and b'"traceEvents"' in head
     for module, name, words in _BUILT_IN:
+        if has_events and name not in _OF_OBJECTS:
+            continue
         if head is not None and not any(
             not has_events if word == _NOT_EVENTS else word in head for word in words
         ):
@@ -70,19 +72,22 @@ _NOT_EVENTS: Final = b"{"
 # processes read one format: the modules of others are not imported.
 _BUILT_IN: Final = (
     ("nsys", "NsysFormat", (b"SQLite",)),
-    ("nsys", "NsysReportFormat", (_NOT_EVENTS,)),
+    ("nsys", "NsysReportFormat", (_ANY,)),
     ("rocpd", "RpdFormat", (b"SQLite",)),
     ("rocpd", "RocpdFormat", (b"SQLite",)),
     ("rocprofv3", "Rocprofv3Format", (b"rocprofiler-sdk-tool", b"Start_Timestamp", b"begin_ns")),
     ("xplane", "XplaneFormat", (b"/host:", b"/device:", b"Task Environment")),
     ("execution_trace", "ExecutionTraceFormat", (b'"nodes"',)),
-    ("pickled", "FlightRecorderFormat", (_NOT_EVENTS,)),
+    ("pickled", "FlightRecorderFormat", (_ANY,)),
     ("pickled", "MemorySnapshotFormat", (_NOT_EVENTS, b'"device_traces"')),
-    ("memory_timeline", "MemoryTimelineFormat", (_NOT_EVENTS,)),
+    ("memory_timeline", "MemoryTimelineFormat", (_ANY,)),
     ("nccl_profiler", "NcclProfilerFormat", (b'"GROUP', b'"COLL', b'"P2P', b'"PROXY', b'"GPU"')),
     ("nsight_compute", "NsightComputeFormat", (b"Kernel Name",)),
     ("kineto.format", "KinetoFormat", (_ANY,)),
 )
+
+# Those whose files may be an object with events.
+_OF_OBJECTS: Final = ("Rocprofv3Format", "ExecutionTraceFormat", "MemorySnapshotFormat", "KinetoFormat")
 
 
 @cache
