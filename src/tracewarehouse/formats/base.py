@@ -190,6 +190,16 @@ def values_of(column: pa.Array, null: float) -> NDArray[Any]:
     return np.where(valid_of(column), values, dtype.type(null)) if column.null_count else values
 
 
+def array_of(values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """An array of the values, without a copy if they are numbers; null where `valid` is False."""
+    import pyarrow as pa
+
+    type_, is_bits = pa.from_numpy_dtype(values.dtype), values.dtype == np.bool_
+    data = np.packbits(values, bitorder="little") if is_bits else np.ascontiguousarray(values)
+    bits = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(type_, len(values), [bits, pa.py_buffer(data)])
+
+
 class Source(Protocol):
     """The tables of one part as Arrow batches, in an order that depends only on the content of the file."""
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from tracewarehouse.formats.base import ACTIVITIES, valid_of, values_of
+from tracewarehouse.formats.base import ACTIVITIES, array_of, valid_of, values_of
 from tracewarehouse.formats.base import Doubles as Doubles
 from tracewarehouse.formats.base import Ints as Ints
 from tracewarehouse.ingest.resources import is_large, release_memory
@@ -203,8 +203,7 @@ class Columns:
 
     def put(self, name: str, values: NDArray[np.generic], valid: NDArray[np.bool_] | None = None) -> None:
         """Adds a computed column of numbers or booleans, one value per row."""
-        mask = None if valid is None else ~valid
-        self._arrow[name] = pa.chunked_array([pa.array(values, mask=mask)])
+        self._arrow[name] = pa.chunked_array([array_of(values, valid)])
         self._ints.pop(name, None)
 
     def _count(self, rows: Rows) -> int:

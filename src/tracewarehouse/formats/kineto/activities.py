@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracewarehouse.formats.base import Defect
+from tracewarehouse.formats.base import Defect, array_of
 from tracewarehouse.formats.kineto import columns
 from tracewarehouse.formats.kineto.columns import (
     DUR_FRACTION,
@@ -28,7 +28,6 @@ from tracewarehouse.formats.kineto.columns import (
     BufferedBatch,
     Category,
     Coded,
-    numbers,
     numbers_array,
     read_tokens,
 )
@@ -111,7 +110,7 @@ def times(
         dur_text = _without_printed(dur_text, length, length_ok & ~is_begin)
     length[~length_ok] = 0
     start = np.where(start_ok, start, 0)
-    return Times(numbers(start, start_ok), numbers(length, length_ok), ts_text, dur_text)
+    return Times(array_of(start, start_ok), array_of(length, length_ok), ts_text, dur_text)
 
 
 def printed(ns: NDArray[np.int64]) -> pa.Array:
@@ -385,11 +384,11 @@ class _Ids(Struct, frozen=True):
 
     def rows_of(self, values: Numbers) -> Numbers:
         """The values of each row, of those of each token."""
-        return np.append(values[0], 0)[self.codes], np.append(values[1], False)[self.codes]
+        return np.append(values[0], 0).take(self.codes), np.append(values[1], False).take(self.codes)
 
     def column(self) -> pa.Array:
         """The text of each row."""
-        return _dictionary(np.append(self.places, np.int32(-1))[self.codes], self.texts)
+        return _dictionary(np.append(self.places, np.int32(-1)).take(self.codes), self.texts)
 
 
 class ActivityBuilder:
@@ -433,7 +432,7 @@ class ActivityBuilder:
             here = pairs.within(first, batch.rows)
             rows = pairs.begins[here] - first
             ends[rows], has_end[rows] = pairs.ends[here], True
-        columns["end_id"] = numbers(ends, has_end)
+        columns["end_id"] = array_of(ends, has_end)
         columns[HAS_COLLECTIVE] = batch.column(HAS_COLLECTIVE, pa.bool_())
         columns["repaired"] = _flags_at(self._context.repaired, first, batch.rows)
         return pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS], schema=self.schema)
@@ -499,7 +498,7 @@ class ActivityBuilder:
         texts = list(dict.fromkeys(category.name for category in self._categories))
         places = {text: at for at, text in enumerate(texts)}
         to_place = np.array([-1, *(places[category.name] for category in self._categories)], np.int32)
-        return _dictionary(to_place[kinds], pa.array(texts, pa.string()))
+        return _dictionary(to_place.take(kinds), pa.array(texts, pa.string()))
 
     def _streams(
         self, batch: BufferedBatch, kinds: NDArray[np.int32],
@@ -507,7 +506,7 @@ class ActivityBuilder:
     ) -> dict[str, pa.Array]:  # fmt: skip
         """Stream and device; which fields hold them depends on the role of the category."""
         roles = [None, *(category.role for category in self._categories)]
-        is_role = {role: np.array([one == role for one in roles])[kinds] for role in _DEVICE_ROLES}
+        is_role = {role: np.array([one == role for one in roles]).take(kinds) for role in _DEVICE_ROLES}
         stream, stream_ok = batch.ints("stream")
         at_end, at_end_ok = tid.rows_of(tid.last_numbers)
         stream = np.where(is_role["sync"] & stream_ok & (stream == _ALL_STREAMS), -1, stream)
@@ -522,12 +521,12 @@ class ActivityBuilder:
         on_device = tagged | annotation
         process, older = pid.rows_of(pid.numbers), batch.ints("device_id")
         other = np.where(on_device, process[0], older[0]), np.where(on_device, process[1], older[1])
-        return {"stream": numbers(found, valid), "device": numbers(*_first(batch.ints("device"), other))}
+        return {"stream": array_of(found, valid), "device": array_of(*_first(batch.ints("device"), other))}
 
     def _extra(self, batch: BufferedBatch, pid: _Ids, tid: _Ids) -> pa.Array:
         """`extra`, with pid and tid where their text does not show whether they are numbers or strings."""
         found = batch.coded("extra", self._dictionaries)
-        loses = [np.append(~ids.keeps_type, False)[ids.codes] for ids in (pid, tid)]
+        loses = [np.append(~ids.keeps_type, False).take(ids.codes) for ids in (pid, tid)]
         rows = np.flatnonzero(loses[0] | loses[1])
         if not rows.size:
             return _dictionary(*found)
@@ -562,8 +561,7 @@ def _is(found: Coded, text: str) -> NDArray[np.bool_]:
 
 
 def _codes(codes: NDArray[np.int32]) -> pa.Array:
-    is_null = codes < 0
-    return pa.array(codes, pa.int32(), mask=is_null) if is_null.any() else pa.array(codes, pa.int32())
+    return array_of(codes, codes >= 0)
 
 
 def _dictionary(codes: NDArray[np.int32], values: pa.Array) -> pa.Array:

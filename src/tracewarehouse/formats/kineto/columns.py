@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import values_list
-from tracewarehouse.formats.base import valid_of, values_of
+from tracewarehouse.formats.base import array_of, valid_of, values_of
 from tracewarehouse.formats.kineto.library import DICTIONARY_MAX_BYTES, DICTIONARY_MAX_VALUES, DOUBLES
 from tracewarehouse.formats.kineto.scanner import COLLECTIVE, Batch
 from tracewarehouse.late_regex import late_regex
@@ -132,7 +132,7 @@ def to_record_batch(columns: BatchColumns, dictionaries: Dictionaries) -> pa.Rec
     for name, codes in columns.codes.items():
         found[name] = dictionaries.of(name).texts(codes) if name in dictionaries.plain else pa.array(codes)
     for name, (values, valid) in (*columns.ints.items(), *columns.doubles.items()):
-        found[name] = numbers(values, valid)
+        found[name] = array_of(values, valid)
     found |= columns.texts
     found[HAS_COLLECTIVE] = pa.array(columns.collective)
     if (fractions := columns.fractions) is not None:
@@ -141,20 +141,11 @@ def to_record_batch(columns: BatchColumns, dictionaries: Dictionaries) -> pa.Rec
     return pa.RecordBatch.from_pydict(found)
 
 
-def numbers(values: NDArray[np.generic], valid: NDArray[np.bool_] | None) -> pa.Array:
-    """A zero-copy Arrow array of the values; null where `valid` is False."""
-    type_ = pa.from_numpy_dtype(values.dtype)
-    if valid is None or valid.all():
-        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
-    bits = np.packbits(valid, bitorder="little")
-    return pa.Array.from_buffers(type_, len(values), [pa.py_buffer(bits), pa.py_buffer(values)])
-
-
 def _scattered(count: int, rows: NDArray[np.int64], values: NDArray[np.int32]) -> pa.Array:
     all_ = np.zeros(count, np.int32)
     there = np.zeros(count, np.bool_)
     all_[rows], there[rows] = values, True
-    return numbers(all_, there)
+    return array_of(all_, there)
 
 
 class BufferedBatch:
@@ -195,7 +186,7 @@ class BufferedBatch:
             encoded = column.dictionary_encode()
             return Coded(values_of(encoded.indices, -1), encoded.dictionary)
         texts, places = dictionaries.final(name)
-        return Coded(places[column.to_numpy()], texts)
+        return Coded(places.take(column.to_numpy()), texts)
 
 
 class Coded(NamedTuple):
@@ -241,7 +232,7 @@ class ColumnDictionary(Struct):
         """The text of each code, without secrets."""
         values, places = self.dictionary()
         found = places[codes]
-        return values.take(pa.array(found, mask=found < 0))
+        return values.take(array_of(found, found >= 0))
 
     def dictionary(self) -> tuple[pa.Array, NDArray[np.int32]]:
         """Distinct redacted values, and an array that maps each code (negative ones, too) to its position."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from tracewarehouse.formats.base import values_of
+from tracewarehouse.formats.base import array_of, values_of
 from tracewarehouse.formats.kineto.library import available, library_of_package
 from tracewarehouse.formats.source_tables import activity_type
 
@@ -401,7 +401,7 @@ def pairing_ids(columns: Columns, rows: Positions | slice) -> Ints:
 
 def bigint_column(values: NDArray[np.integer[Any]], valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """A BIGINT column, null where not valid."""
-    return pa.array(values, pa.int64(), mask=None if valid is None else ~valid)
+    return array_of(values.astype(np.int64, copy=False), valid)
 
 
 def id_column(values: NDArray[np.integer[Any]]) -> pa.Array:
@@ -414,7 +414,7 @@ def encoded_texts(codes: NDArray[np.integer[Any]], words: Sequence[str] | pa.Arr
     known = words if isinstance(words, pa.Array) else pa.array(list(words), pa.string())
     # Parquet allows no null in a dictionary; code -1 reads the last entry.
     none = np.append(np.asarray(known.is_null()), True)
-    indices = pa.array(codes.astype(np.int32, copy=False), mask=np.take(none, codes, mode="wrap"))
+    indices = array_of(codes.astype(np.int32, copy=False), ~np.take(none, codes, mode="wrap"))
     return pa.DictionaryArray.from_arrays(indices, known.fill_null(""))
 
 
