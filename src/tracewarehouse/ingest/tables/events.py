@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from tracewarehouse.ingest.tables.model import (
     bigint_column,
-    encoded_texts,
     flags,
     group_numbers,
     id_column,
+    indexed_texts,
     is_known,
     is_slice,
     last_before,
@@ -334,14 +334,14 @@ def find_flows(columns: Columns, nesting: Nesting) -> FlowRows:
 
 def flow_slabs(columns: Columns, flow_rows: FlowRows, slab_rows: int = SLAB_ROWS) -> Iterator[pa.Table]:
     """Table `flows` in slabs, at least one."""
-    roles = pa.array([ROLES.get(word) for word in columns.words("ph").to_pylist()], pa.string())
+    roles = [ROLES.get(word) for word in columns.words("ph").to_pylist()]
     for low in range(0, max(len(flow_rows.rows), 1), slab_rows):
         rows, start, bound = (each[low : low + slab_rows] for each in flow_rows)
         found = selected_columns(columns, rows, ("category", "flow_id", "name", "pid", "tid"))
         times = columns.ints("ts_ns", rows)
         found |= {
             "event_id": bigint_column(rows),
-            "role": encoded_texts(columns.codes("ph", rows).codes, roles),
+            "role": indexed_texts(roles, columns.codes("ph", rows).codes),
             "ts_ns": bigint_column(times.values, times.valid),
             "start_id": id_column(start),
             "slice_id": id_column(bound),

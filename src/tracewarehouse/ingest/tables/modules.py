@@ -38,6 +38,7 @@ from tracewarehouse.ingest.tables.model import (
     last_reaching,
     levels,
     selected_columns,
+    text_codes,
 )
 from tracewarehouse.ingest.tables.nesting import OPERATOR_CATEGORY
 
@@ -160,8 +161,10 @@ def _found(columns: Columns, nesting: Nesting, positions: NDArray[Any], recomput
     used, code = np.unique(names.codes, return_inverse=True)
     frame = names.words.take(pa.array(used)).cast(pa.string())
     name = pc.replace_substring_regex(frame, f"^{MODULE_FRAME}", "")
-    class_name = pc.replace_substring_regex(name, _INSTANCE, "")
     codes: NDArray[np.int32] = np.where(recompute, -1, code).astype(np.int32)
+    # Instances of a class have one word: Parquet stores texts instead of a dictionary that repeats a word.
+    class_of, classes = text_codes(pc.replace_substring_regex(name, _INSTANCE, ""))
+    class_codes = np.append(class_of, np.int32(-1))[codes]
     return ModuleFrames(
         rows,
         pre,
@@ -170,9 +173,9 @@ def _found(columns: Columns, nesting: Nesting, positions: NDArray[Any], recomput
         repeated,
         parent,
         Texts(codes, name),
-        Texts(codes, class_name),
+        Texts(class_codes, classes),
         _paths(parent, codes, name),
-        _paths(parent, codes, class_name),
+        _paths(parent, class_codes, classes),
     )
 
 

@@ -58,6 +58,20 @@ def test_every_stored_table_has_its_columns() -> None:
     assert empty == {"op_work", "modules", "kernel_modules", "data_quality", "memory_timeline", *ADDED_TABLES}
 
 
+def test_dictionaries_repeat_no_word() -> None:
+    """Parquet stores the texts of a dictionary that does, and the dictionary beside them."""
+    frames = [
+        slice_(f"nn.Module: Linear_{at}", at, 1, "python_function", args='{"Python module id": 0}')
+        for at in (0, 2)
+    ]
+    _, found = made({"activities": columns_of([*ROWS, *frames])})
+    for name, rows in found.items():
+        for column in rows.unify_dictionaries().itercolumns():
+            if pa.types.is_dictionary(column.type) and column.num_chunks:
+                words = column.chunk(0).dictionary.to_pylist()
+                assert len(words) == len(set(words)), name
+
+
 def test_rows_without_null_where_the_contract_has_none() -> None:
     _, found = made({"activities": columns_of(ROWS)})
     for contract in stored_tables(rules_of().catalog):
