@@ -341,6 +341,7 @@ class _Group(Struct):
 
     def _build_tables(self, waiting: Mapping[int, _Waiting]) -> dict[int, RankCommit]:
         """Builds the tables of sources, and adds them to what will be committed; of all sources or none."""
+        from tracewarehouse.ingest.columns import Columns
         from tracewarehouse.ingest.rules import rules_of
         from tracewarehouse.ingest.tables.build import build
 
@@ -352,6 +353,8 @@ class _Group(Struct):
         add = partial(self.files.add, run, numbers)
         commits, staged = {}, {}
         try:
+            if isinstance(activities := ranks[0].tables.get(ACTIVITIES), Columns):
+                self.files.split_ahead(activities)
             options = self.task.options
             rules = rules_of(self.catalog.folder, options.kernel_rules)
             built = build(ranks, rules, add, options.step_pattern)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -29,6 +30,7 @@ from tracewarehouse.contracts.contract import (
     Contract,
     Ref,
     file_columns,
+    has_template,
 )
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.kineto.columns import run_sql_over
@@ -41,7 +43,10 @@ from tracewarehouse.storage.pack import ROW_GROUP_ROWS, row_groups, stored_type,
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from tracewarehouse.ingest.columns import Columns
+
     Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
+    _Arguments: TypeAlias = dict[str, pa.ChunkedArray]
 
 
 # With more templates in a row group, the texts are stored instead.
@@ -88,17 +93,19 @@ class TableWriter(Struct):
         run_id: str,
         rank: int,
         path: Path,
+        split: Sequence[Future[_Arguments]] = (),
     ) -> WrittenTable | None:
         """Writes one rank's rows as a file; returns None, and writes no file, if there are none.
 
         `rows` have the columns and row order of the contract; `run_id` and `rank` may be missing. Texts may
-        be dictionary-encoded, JSON is text. Batches are held in memory only up to a row group. Raises TwError
-        if columns differ from the contract, OSError if writing fails.
+        be dictionary-encoded, JSON is text. Batches are held in memory only up to a row group. `split` are
+        the arguments of the row groups if they are split already. Raises TwError if columns differ from the
+        contract, OSError if writing fails.
         """
         layout = self._layout(contract)
         tables = [rows] if isinstance(rows, pa.Table) else (pa.Table.from_batches([each]) for each in rows)
         keyed = (_with_keys(layout, table, run_id, rank) for table in tables)
-        count = _write(layout, row_groups(_alike(keyed), ROW_GROUP_ROWS), path)
+        count = _write(layout, row_groups(_alike(keyed), ROW_GROUP_ROWS), path, split)
         return WrittenTable(contract.name, contract.version, path, (rank,), (count,)) if count else None
 
     def write_packed(
@@ -132,9 +139,12 @@ class TableWriter(Struct):
         return self._layouts[contract.ref]
 
 
-def _write(layout: _Layout, groups: Iterable[pa.Table], path: Path) -> int:
+def _write(
+    layout: _Layout, groups: Iterable[pa.Table], path: Path, split: Sequence[Future[_Arguments]] = ()
+) -> int:
     """Writes row groups in the types of the contract; returns the number of their rows."""
-    conformed = _alike(_conformed(layout, rows) for rows in groups)
+    pairs = zip_longest(groups, split) if split else ((rows, None) for rows in groups)
+    conformed = _alike(_conformed(layout, rows, arguments) for rows, arguments in pairs)
     return write_file(path, conformed, layout.columns, layout.metadata)
 
 
@@ -166,11 +176,12 @@ def _alike(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield table
 
 
-def _conformed(layout: _Layout, rows: pa.Table) -> pa.Table:
+def _conformed(layout: _Layout, rows: pa.Table, split: Future[_Arguments] | None) -> pa.Table:
     """The rows in the types of the contract."""
     columns = [_column(one, type_) for one, type_ in zip(rows.columns, layout.types.values(), strict=True)]
     made = dict(zip(layout.types, columns, strict=True))
-    made = split_args(made) if TEMPLATE in layout.columns else made
+    if TEMPLATE in layout.columns:
+        made |= split.result() if split else split_args(made)
     return pa.table({name: made[name] for name in layout.columns})
 
 
@@ -218,6 +229,7 @@ class RankFiles(Struct, dict=True):
     _held: dict[str, list[tuple[Sequence[int], pa.Table]]] = field(default_factory=lambda: defaultdict(list))
     _writing: list[Future[WrittenTable | None]] = field(default_factory=list)
     _queued: deque[tuple[Future[WrittenTable | None], int]] = field(default_factory=deque)
+    _split: list[Future[_Arguments]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._writer = _writer(self.catalog.folder)
@@ -227,6 +239,13 @@ class RankFiles(Struct, dict=True):
             # `events` takes one as long as all other tables take the other.
             self._threads = ThreadPoolExecutor(2)
 
+    def split_ahead(self, activities: Columns) -> None:
+        """Splits the arguments of a large rank in a thread, as a core is idle until `events` are complete."""
+        for low in range(0, activities.rows if self.single and not self.low_memory else 0, ROW_GROUP_ROWS):
+            part = slice(low, min(low + ROW_GROUP_ROWS, activities.rows))
+            columns = {name: pa.chunked_array([activities.arrow(name, part)]) for name in (ARGS, *REPEATED)}
+            self._split.append(self._threads.submit(split_args, columns))
+
     def add(self, run: str, ranks: Sequence[int], table: str, rows: Rows) -> None:
         """Adds the rows of a table of these ranks, which must not change any more; see `write_packed`."""
         if not self.single:
@@ -235,7 +254,10 @@ class RankFiles(Struct, dict=True):
             return
         (rank,) = ranks
         contract = self.catalog.get(table, kind="table")
-        write = partial(self._writer.write, contract, rows, run_id=run, rank=rank, path=self._path(contract))
+        split = self._split if has_template(contract) else ()
+        write = partial(
+            self._writer.write, contract, rows, run_id=run, rank=rank, path=self._path(contract), split=split
+        )
         self._writing.append(self._threads.submit(write))
         # Batches are built only when they are written.
         self._queued.append((self._writing[-1], rows.nbytes if isinstance(rows, pa.Table) else 0))
@@ -283,18 +305,17 @@ def _writer(sql: Path) -> TableWriter:
     return TableWriter(Catalog.load(sql))
 
 
-def split_args(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
-    """The columns of a row group with the arguments as templates and numbers."""
-    found = {name: column for name, column in columns.items() if name != ARGS}
+def split_args(columns: Mapping[str, pa.ChunkedArray]) -> _Arguments:
+    """The arguments of a row group as templates and numbers."""
     texts = _joined(columns[ARGS]).cast(pa.string())
-    known = [_joined(found[name]) for name in REPEATED]
+    known = [_joined(columns[name]).cast(pa.int64()) for name in REPEATED]
     native = NativeScanner(words_most=_MOST_TEMPLATES) if available() else None
     cut = native.split(texts, known, len(NUMBERS)) if native else None
     # Without numbers, a template is the text itself.
     template, numbers = cut or (pc.replace_substring(texts, "%", "%%"), [])
     nulls = [pa.nulls(len(texts), pa.int64())] * (len(NUMBERS) - len(numbers))
     made = dict(zip((TEMPLATE, *NUMBERS), (template, *numbers, *nulls), strict=True))
-    return found | {name: pa.chunked_array([column]) for name, column in made.items()}
+    return {name: pa.chunked_array([column]) for name, column in made.items()}
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:

@@ -55,9 +55,14 @@ def printed(made: dict[str, pa.ChunkedArray]) -> list[str | None]:
     return [text for (text,) in duckdb.connect().sql(f"SELECT {ARGS_SQL} FROM given").fetchall()]
 
 
+def split(given: dict[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
+    """The columns of a file."""
+    return {name: column for name, column in given.items() if name != "args"} | parquet.split_args(given)
+
+
 def test_odd_texts_come_back() -> None:
     for texts in (ODD, ODD * 2, ["", *ODD][3:], [text for text in ODD if text]):
-        assert printed(parquet.split_args(columns(texts))) == texts
+        assert printed(split(columns(texts))) == texts
 
 
 def test_numbers_are_cut_out_once() -> None:
@@ -65,7 +70,7 @@ def test_numbers_are_cut_out_once() -> None:
     texts = [
         f'{{"External id":{row},"again":{row},"k":7,"x":{row * row},"y":{row % 3}.0{row}}}' for row in rows
     ]
-    made = parquet.split_args(columns(texts, external_id=list(rows)))
+    made = split(columns(texts, external_id=list(rows)))
     (template,) = pa.table(made)[TEMPLATE].unique().to_pylist()
     second, eleventh = PRINTED.index("external_id") + 1, len(REPEATED) + 1
     assert template.startswith(
@@ -78,10 +83,10 @@ def test_numbers_are_cut_out_once() -> None:
 
 def test_a_column_that_is_null_counts_as_zero() -> None:
     texts = ['{"stream":0}', '{"stream":7}', '{"stream":0}']
-    made = parquet.split_args(columns(texts, stream=[None, 7, 0]))
+    made = split(columns(texts, stream=[None, 7, 0]))
     assert len(made[TEMPLATE].unique()) == 1 and made["args_1"].null_count == 3
     assert printed(made) == texts
-    wrong = parquet.split_args(columns(texts, stream=[5, None, 0]))
+    wrong = split(columns(texts, stream=[5, None, 0]))
     assert wrong["args_1"].null_count == 0 and printed(wrong) == texts
 
 
@@ -91,38 +96,38 @@ def test_rows_of_a_slice_are_those_of_the_slice() -> None:
     whole = pa.table(columns(texts, correlation=ids))
     for low, high in ((1, 9), (13, 800), (999, 1_000)):
         part = whole.slice(low, high - low)
-        made = parquet.split_args(dict(zip(part.column_names, part.columns, strict=True)))
+        made = split(dict(zip(part.column_names, part.columns, strict=True)))
         assert printed(made) == texts[low:high]
 
 
 def test_numbers_beyond_the_last_column_are_text() -> None:
     lists = [[row * at % 11 for at in range(30)] for row in range(50)]
     texts = [json.dumps({"dims": numbers}) for numbers in lists]
-    made = parquet.split_args(columns(texts))
+    made = split(columns(texts))
     assert made[NUMBERS[-1]].null_count == 0 and len(made[TEMPLATE].unique()) > 1
     assert printed(made) == texts
 
 
 def test_texts_with_too_many_templates_are_stored_as_they_are() -> None:
     texts = [f'{{"key {row} %":{row}}}' for row in range(20_001)]
-    made = parquet.split_args(columns(texts))
+    made = split(columns(texts))
     assert made[TEMPLATE].type == pa.string() and all(made[name].null_count == 20_001 for name in NUMBERS)
     assert printed(made) == texts
-    assert pa.types.is_dictionary(parquet.split_args(columns(texts[1:]))[TEMPLATE].type)
+    assert pa.types.is_dictionary(split(columns(texts[1:]))[TEMPLATE].type)
 
 
 def test_without_native_scanner_or_memory_they_are_texts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [text for text in ODD if text]
-    split = NativeScanner.split
+    native = NativeScanner.split
     for allocations in range(40):
 
         def short(self: NativeScanner, *given: Any, left: int = allocations) -> Any:
-            return split(NativeScanner(allocations=left), *given)
+            return native(NativeScanner(allocations=left), *given)
 
         monkeypatch.setattr(NativeScanner, "split", short)
-        assert printed(parquet.split_args(columns(texts))) == texts
+        assert printed(split(columns(texts))) == texts
     monkeypatch.setattr(parquet, "available", lambda: False)
-    assert printed(parquet.split_args(columns(texts))) == texts
+    assert printed(split(columns(texts))) == texts
 
 
 @pytest.mark.parametrize("rounds", [15, *deep(60)])
@@ -132,7 +137,7 @@ def test_random_texts_come_back(rounds: int) -> None:
     for _ in range(rounds):
         texts = ["".join(chance.choices(parts, k=chance.randrange(30))) for _ in range(200)]
         ids = [chance.choice([None, 0, 1, 7]) for _ in texts]
-        assert printed(parquet.split_args(columns(texts, correlation=ids, stream=ids))) == texts
+        assert printed(split(columns(texts, correlation=ids, stream=ids))) == texts
 
 
 @pytest.fixture(scope="module")

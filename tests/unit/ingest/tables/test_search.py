@@ -12,9 +12,7 @@ from tracewarehouse.ingest.tables import model
 
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("is_native", [True, False])
-def test_the_last_open_one_before(
-    monkeypatch: pytest.MonkeyPatch, seed: int, is_native: bool
-) -> None:
+def test_the_last_open_one_before(monkeypatch: pytest.MonkeyPatch, seed: int, is_native: bool) -> None:
     if not is_native:
         monkeypatch.setattr(model, "available", lambda: False)
     luck = Random(seed)
