@@ -315,6 +315,8 @@ def _devices(database: Database) -> list[dict[str, Any]]:
 
 def _cuda_devices(database: Database, pid: int) -> dict[str, list[int]]:
     """The GPUs and CUDA devices of a process: from the device table, else equal numbers."""
+    if not database.has("GPU_METRICS"):  # which alone need them
+        return {"gpuId": [], "cudaId": []}
     if database.has(_DEVICES, "gpuId", "cudaId"):
         columns = {"gpuId": _INT, "cudaId": _INT, "pid": _INT}
         own = [
