@@ -192,7 +192,7 @@ class FileContent(Struct, frozen=True):
 def digest_of(path: Path) -> FileContent:
     """Digest and sizes of the complete file. Raises TraceFormatError if it cannot be read."""
     stream = TextStream(path)
-    for _ in stream:
+    for _ in stream.pieces():  # without a thread, as nothing is done with them
         pass
     return FileContent(stream.digest, stream.size, stream.stored_bytes)
 
