@@ -40,7 +40,6 @@ _ISAL_ERROR = cast(type[Exception], IsalError)
 _PIECE_BYTES = 16 << 10
 # Enough for a few bytes of text: the piece of a longer head is as usual.
 _SMALL_PIECE_BYTES = 512
-_AHEAD = 32
 # Of blanks, a thousand times as many come out: they are decompressed in parts.
 _MOST_PIECE_BYTES = 4 << 20
 # Longer text goes to a memory-mapped temporary file, which bounds memory.
@@ -509,20 +508,26 @@ def list_format(first: object) -> str:
     return "memory_timeline" if isinstance(first, list) and len(first) == 4 else NO_EVENTS
 
 
+def _tokens(head: bytes) -> Iterator[tuple[bytes, int]]:
+    """Each token of JSON that may end anywhere, and how many brackets are around it."""
+    depth = 0
+    for match in _TOKEN.finditer(head):
+        token = match.group()
+        depth -= token in (b"}", b"]")
+        yield token, depth
+        depth += token in (b"{", b"[")
+
+
 def top_keys(head: bytes) -> list[str]:
     """The top-level keys of a JSON object in `head`, which may end anywhere."""
     keys: list[str] = []
-    depth, at_key = 0, False
-    for match in _TOKEN.finditer(head):
-        token = match.group()
+    at_key = False
+    for token, depth in _tokens(head):
         if token in (b"{", b"["):
-            depth += 1
-            at_key = depth == 1
-        elif token in (b"}", b"]"):
-            depth -= 1
+            at_key = depth == 0
         elif depth == 1 and token == b",":
             at_key = True
-        elif at_key and depth == 1:
+        elif depth == 1 and at_key:
             keys.append(token[1:-1].decode(errors="replace"))
             at_key = False
     return keys
@@ -530,15 +535,7 @@ def top_keys(head: bytes) -> list[str]:
 
 def holds_objects(head: bytes) -> bool:
     """Whether a JSON list in `head`, which may end anywhere, has an element that is an object."""
-    if b"{" not in head:
-        return False
-    depth = 0
-    for match in _TOKEN.finditer(head):
-        token = match.group()
-        if token == b"{" and depth == 1:
-            return True
-        depth += (token in (b"{", b"[")) - (token in (b"}", b"]"))
-    return False
+    return b"{" in head and (b"{", 1) in _tokens(head)
 
 
 def is_container(head: bytes) -> bool:
