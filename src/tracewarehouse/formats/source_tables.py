@@ -25,7 +25,9 @@ from tracewarehouse.formats.base import (
     Redaction,
     Request,
     dtype_of,
+    array_of,
     once_per_file,
+    valid_of,
 )
 from tracewarehouse.formats.file_text import (
     FileContent,
@@ -320,19 +322,22 @@ class _Texts:
 
     def __init__(self, pieces: list[pa.Array]) -> None:
         self._pieces = pieces
-        self._edges = np.cumsum([0, *map(len, pieces)])
-        self._left = np.diff(self._edges)
+        lengths = list(map(len, pieces))
+        self._starts, self._left = np.cumsum([0, *lengths]), np.array(lengths)
+        # NumPy sorts small integers in linear time.
+        self._piece_of = np.repeat(np.arange(len(pieces), dtype=np.min_scalar_type(len(pieces))), lengths)
         self.bytes = sum(piece.nbytes for piece in pieces)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Array:
         """The texts of these rows, each of which is taken once."""
-        piece_of = np.searchsorted(self._edges, rows, side="right") - 1
+        piece_of = self._piece_of[rows]
         order = np.argsort(piece_of, kind="stable")
-        numbers, first = np.unique(piece_of[order], return_index=True)
+        counts = np.bincount(piece_of, minlength=len(self._pieces))
+        self._left -= counts
         taken = []
-        for number, some in zip(numbers.tolist(), np.split(rows[order], first[1:]), strict=True):
-            taken.append(self._pieces[number].take(pa.array(some - self._edges[number])))
-            self._left[number] -= len(some)
+        for number, some in enumerate(np.split(rows[order], np.cumsum(counts)[:-1])):
+            if len(some):
+                taken.append(self._pieces[number].take(pa.array(some - self._starts[number])))
             if not self._left[number]:
                 self._pieces[number] = None
         place = np.empty_like(order)
@@ -354,19 +359,19 @@ def _scattered(pieces: Sequence[pa.Array], place: NDArray[np.int64]) -> pa.Array
     """Pieces of a column of numbers in one array, each value at its place."""
     type_ = pieces[0].type
     values = np.zeros(len(place), dtype_of(type_))
-    missing = np.zeros(len(place), np.bool_)
+    valid = np.ones(len(place), np.bool_)
     first = 0
     for piece in pieces:
         places = place[first : first + len(piece)]
         first += len(piece)
         if piece.null_count == len(piece):
-            missing[places] = True
+            valid[places] = False
             continue
         if piece.null_count:
-            missing[places] = piece.is_null().to_numpy(zero_copy_only=False)
+            valid[places] = valid_of(piece)
             piece = pc.fill_null(piece, pa.scalar(0).cast(type_))
         values[places] = piece.to_numpy(zero_copy_only=False)
-    return pa.array(values, type_, mask=missing if missing.any() else None)
+    return array_of(values, valid)
 
 
 def _collected(name: str, values: pa.Array) -> pa.Array:
