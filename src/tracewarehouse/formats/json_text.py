@@ -98,31 +98,12 @@ def members(text: str) -> list[tuple[str, str]]:
     try:
         found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except RecursionError:
-        return _members(text)
+        found = {}
     pairs = [(key, bytes(value).decode()) for key, value in found.items()]
     # If the lengths do not add up, a key is repeated or contains escapes.
     if sum(len(key) + len(value) for key, value in pairs) + 4 * len(pairs) + 1 == len(text):
         return pairs
-    return _members(text)
-
-
-def _members(text: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    depth, key, start = 0, None, -1
-    for match in _TOKEN.finditer(text):
-        token = match.group()
-        if token in "}]":
-            depth -= 1
-        if depth == 1 and key is None and token[0] == '"':
-            key = unquote(token)
-        elif depth == 1 and start < 0 and key is not None and token == ":":
-            start = match.end()
-        elif key is not None and ((depth == 1 and token == ",") or depth == 0):
-            found.append((key, text[start : match.start()].strip()))
-            key, start = None, -1
-        if token in "{[":
-            depth += 1
-    return found
+    return [(key, value.decode()) for key, value in deep_members(text.encode()) or ()]
 
 
 def strings(text: str) -> Iterator[StringToken]:
@@ -182,10 +163,10 @@ def _deep_elements(array: bytes) -> list[bytes] | None:
     return None if found is None else [b"".join(tokens) for tokens in found]
 
 
-def deep_members(text: bytes) -> list[tuple[bytes, bytes]] | None:
-    """Key tokens and minified values of a JSON object of any depth; None if it is not strict JSON."""
+def deep_members(text: bytes) -> list[tuple[str, bytes]] | None:
+    """Keys and minified values of a JSON object of any depth; None if it is not strict JSON."""
     found = _parts(text, b"{}")
-    return None if found is None else [(key, b"".join(value)) for key, _, *value in found]
+    return None if found is None else [(unquote(key.decode()), b"".join(value)) for key, _, *value in found]
 
 
 def _parts(text: bytes, brackets: bytes) -> list[list[bytes]] | None:

@@ -94,11 +94,8 @@ def _pairs(text: bytes) -> list[tuple[str, bytes]] | None:
         return [*found.members, events] if end == len(text) - 1 else [events, *found.members]
     if text.count(b"[") + text.count(b"{") < _DEEP:
         return None
-    deep = deep_members(text)
-    if deep is None or not is_utf8(text):
-        return None
-    pairs = [(unquote(key.decode()), value) for key, value in deep]
-    return pairs if len({key for key, _ in pairs}) == len(pairs) else None
+    pairs = deep_members(text) if is_utf8(text) else None
+    return pairs if pairs is not None and len(dict(pairs)) == len(pairs) else None
 
 
 def head_members(head: bytes) -> dict[str, bytes]:
