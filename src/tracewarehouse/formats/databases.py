@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -22,10 +22,6 @@ from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.file_text import SQLITE_MAGIC
 from tracewarehouse.late_regex import late_regex
-
-if TYPE_CHECKING:
-    from tracewarehouse.duck.engine import Connection
-
 
 _VERSION: Final = late_regex(r"_V[0-9]+$")
 MAX_SCHEMA_OBJECTS: Final = 10_000
@@ -100,6 +96,8 @@ class Database:
     """
 
     _hint = _HINT
+    # What its connection raises where the file is damaged.
+    _errors: tuple[type[Exception], ...] = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -107,7 +105,7 @@ class Database:
         self._long_bytes = 0
         if _count_schema_objects(path, MAX_SCHEMA_OBJECTS) > MAX_SCHEMA_OBJECTS:
             raise TraceFormatError(path, f"more than {MAX_SCHEMA_OBJECTS} tables", hint=_HINT)
-        self._con = _connect(path)
+        self._con: Any = _connect(path)
         self._names: dict[str, str] = {}
         self.tables: Mapping[str, Mapping[str, str]] = self._describe()
 
@@ -129,7 +127,7 @@ class Database:
         """The rows of a small SELECT; text as bytes."""
         try:
             return self._con.execute(sql, values).fetchall()
-        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+        except self._errors as error:
             raise self._damaged(error) from error
 
     def count(self, table: str) -> int:
@@ -166,7 +164,7 @@ class Database:
             cursor = self._con.execute(sql, values)
             while rows := self._fetch(cursor):
                 yield self._batch(table, columns, present, rows)
-        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+        except self._errors as error:
             raise self._damaged(error) from error
 
     def _fetch(self, cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
@@ -427,36 +425,26 @@ class ParquetFolder(Database):
     _hint = _FOLDER_HINT
 
     def __init__(self, path: Path) -> None:
-        from tracewarehouse.duck.engine import connect
+        from tracewarehouse.duck.engine import Error, connect
 
         self.path = path
         self.unusable: Counter[str] = Counter()
         self._names = {}
-        self._duck: Connection = connect(threads=1)
+        self._con = connect(threads=1)
+        self._errors = (Error,)
         files = tables_of(path)
         self.tables: Mapping[str, Mapping[str, str]] = {
             table: self._columns(table, files[name]) for table, name in _by_plain_name(files).items()
         }
 
-    def close(self) -> None:
-        """Closes the files."""
-        self._duck.close()
-
     def rows(self, sql: str, values: Sequence[int | None] = ()) -> list[tuple[Any, ...]]:
         """The rows of a small SELECT."""
-        from tracewarehouse.duck.engine import Error
-
-        try:
-            return self._duck.execute(sql.replace(_NOT_INDEXED, ""), list(values)).fetchall()
-        except Error as error:
-            raise self._damaged(error) from error
+        return super().rows(sql.replace(_NOT_INDEXED, ""), list(values))
 
     def batches(
         self, table: str, columns: Mapping[str, pa.DataType], where: Condition | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The columns of a table in the order of its rows; a column that the table lacks is null."""
-        from tracewarehouse.duck.engine import Error
-
         condition, values = where or ("TRUE", ())
         declared = self.tables[table]
         wanted = [_converted(name, declared.get(name), type_) for name, type_ in columns.items()]
@@ -465,10 +453,10 @@ class ParquetFolder(Database):
             self._count_unusable(table, columns, condition, values)
             sql = f"SELECT {', '.join(wanted)} FROM {quote_name(table)} WHERE {condition}"
             # Another query of the same connection would end this one.
-            for batch in self._duck.cursor().sql(sql, params=list(values)).to_arrow_reader(BATCH_ROWS):
+            for batch in self._con.cursor().sql(sql, params=list(values)).to_arrow_reader(BATCH_ROWS):
                 arrays = [array.cast(type_) for array, type_ in zip(batch, columns.values(), strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        except (Error, pa.ArrowInvalid) as error:
+        except (*self._errors, pa.ArrowInvalid) as error:
             raise self._damaged(error) from error
 
     def _count_unusable(
