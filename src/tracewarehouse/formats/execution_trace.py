@@ -16,20 +16,10 @@ from msgspec import Struct
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import PartFormat
-from tracewarehouse.formats.source_tables import Notes, RecordSource, short_text
+from tracewarehouse.formats.source_tables import Notes, RecordSource, declared_columns, short_text
 from tracewarehouse.late_regex import late_regex
 
 TABLE: Final = "execution_nodes"
-_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-_IDS: Final = pa.list_(pa.int64())
-SCHEMA: Final = pa.schema({
-    "node_id": pa.int64(), "parent_node": pa.int64(), "name": _TEXT, "record_function": pa.int64(),
-    "sequence_number": pa.int64(), "forward_node": pa.int64(), "thread": pa.int64(), "inputs": _TEXT,
-    "input_shapes": _TEXT, "input_types": _TEXT, "outputs": _TEXT, "output_shapes": _TEXT,
-    "input_tensors": _IDS, "output_tensors": _IDS, "collective": _TEXT, "process_group": _TEXT,
-    "group_size": pa.int64(), "group_ranks": _TEXT, "collective_seq": pa.int64(), "dtype": _TEXT,
-    "in_elements": pa.int64(), "out_elements": pa.int64(),
-})  # fmt: skip
 _COLLECTIVE: Final = "record_param_comms"
 _GROUPS: Final = "## process_group:init ##"
 # A tensor is [tensor, storage, offset, elements, bytes of an element, device].
@@ -126,7 +116,7 @@ def node_table(trace: Trace, notes: Notes) -> pa.Table:
             continue
         seen.add(node.id)
         rows.append(_row(node, groups, notes))
-    return pa.Table.from_pylist(rows, SCHEMA)
+    return pa.Table.from_pylist(rows, declared_columns(TABLE, encoded=True))
 
 
 def _row(node: _Node, groups: Mapping[object, _Group], notes: Notes) -> dict[str, object]:

@@ -18,7 +18,7 @@ from tracewarehouse.formats.kineto.batches import Spill
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.event_array import Losses
 from tracewarehouse.formats.kineto.scanner import Batch, PythonScanner
-from tracewarehouse.formats.source_tables import FileSource
+from tracewarehouse.formats.source_tables import FileSource, declared_columns
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
@@ -31,19 +31,6 @@ CATEGORIES: Final = (
     "parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail",
     "unknown",
 )  # fmt: skip
-SCHEMA: Final = pa.schema(
-    [
-        ("event_id", pa.int64()),
-        ("ts_ns", pa.int64()),
-        ("action", pa.string()),
-        ("bytes", pa.int64()),
-        ("category", pa.string()),
-        ("file_time_ns", pa.int64()),
-        ("file_action", pa.int64()),
-        ("file_category", pa.int64()),
-        ("element", pa.string()),
-    ]
-)
 _CHANGE: Final = msgspec.json.Decoder(list[tuple[int, int, int, int]])
 _ONE: Final = msgspec.json.Decoder(tuple[int, int, int, int])
 _LIMIT: Final = 2**63
@@ -76,7 +63,7 @@ def rows(texts: Sequence[bytes], first: int) -> pa.RecordBatch:
             pa.array(category, mask=~is_change | known_category),
             pa.array(elements, pa.string()),
         ],
-        schema=SCHEMA,
+        schema=declared_columns(TABLE),
     )
 
 
@@ -139,7 +126,7 @@ class MemoryTimelineSource(FileSource):
         """The rows. They can be read once."""
         if self._unchanged:
             return {}
-        return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, self._batches.take())}
+        return {TABLE: pa.RecordBatchReader.from_batches(declared_columns(TABLE), self._batches.take())}
 
     @property
     def _events(self) -> int:

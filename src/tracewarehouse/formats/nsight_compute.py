@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import PartFormat
-from tracewarehouse.formats.source_tables import Notes, RecordSource
+from tracewarehouse.formats.source_tables import Notes, RecordSource, declared_columns
 from tracewarehouse.late_regex import late_regex
 
 # A single separator with groups of three digits behind it says nothing: 1,215 is 1215 or 1.215.
@@ -102,13 +102,6 @@ _SIZE: Final = late_regex(r"\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?")
 _NONE: Final = ("", "n/a", "N/A", "(!) n/a", "nan", "-nan")
 # As Python objects, rows take ten times as much memory.
 _BATCH_ROWS: Final = 10_000
-_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-SCHEMA: Final = pa.schema({
-    "metric_id": pa.int64(), "launch": pa.int64(), "kernel": _TEXT, "process": _TEXT, "device": pa.int64(),
-    "stream": pa.int64(), "grid_x": pa.int64(), "grid_y": pa.int64(), "grid_z": pa.int64(),
-    "block_x": pa.int64(), "block_y": pa.int64(), "block_z": pa.int64(), "section": _TEXT, "metric": _TEXT,
-    "unit": _TEXT, "value": pa.float64(), "text": _TEXT,
-})  # fmt: skip
 
 
 def is_header(cells: Sequence[str]) -> bool:
@@ -159,9 +152,10 @@ def _wide(header: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[Met
 def table(found: Iterable[Metric], locale: Locale, notes: Notes) -> pa.Table:
     """The rows in base units; a value that is not a number is a text."""
     rows = (_row(number, metric, locale, notes) for number, metric in enumerate(found))
-    batches = [SCHEMA.empty_table()]
+    schema = declared_columns(TABLE, encoded=True)
+    batches = [schema.empty_table()]
     while batch := list(islice(rows, _BATCH_ROWS)):
-        batches.append(pa.Table.from_pylist(batch, schema=SCHEMA))
+        batches.append(pa.Table.from_pylist(batch, schema=schema))
     return pa.concat_tables(batches).unify_dictionaries()
 
 

@@ -9,6 +9,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -382,6 +383,18 @@ def _collected(name: str, values: pa.Array) -> pa.Array:
         return pa.concat_arrays([values.cast(type_)])
     encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(type_))
+
+
+@cache
+def declared_columns(table: str, *, encoded: bool = False) -> pa.Schema:
+    """The columns that a format fills of a stored table, by its contract; texts may be dictionary-encoded."""
+    from tracewarehouse.contracts.catalog import Catalog
+    from tracewarehouse.duck.arrow import type_of
+
+    columns = Catalog.load().get(table, kind="table").columns
+    types = {each.name: type_of(each.type) for each in columns if each.name not in ("run_id", "rank")}
+    text = pa.dictionary(pa.int32(), pa.string()) if encoded else pa.string()
+    return pa.schema([(name, text if type_ == pa.string() else type_) for name, type_ in types.items()])
 
 
 def activity_type(name: str) -> pa.DataType:

@@ -34,17 +34,10 @@ from tracewarehouse.formats.kineto.scanner import (
     Scanner,
     new_scanner,
 )
-from tracewarehouse.formats.memory_timeline import SCHEMA, TABLE
-from tracewarehouse.formats.source_tables import activity_type
+from tracewarehouse.formats.memory_timeline import TABLE
+from tracewarehouse.formats.source_tables import activity_type, declared_columns
 
 _EVENTS: Final = "events"
-# Columns that `activities` and `events` have in common.
-_STORED: Final = (
-    "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text",
-    "dur_text", "correlation", "external_id", "stream", "device", "bytes", "sequence_number",
-    "forward_thread", "python_id", "python_parent_id", "module_id", "shapes", "dtypes", "flow_id", "end_id",
-    "args", "extra",
-)  # fmt: skip
 
 
 class StoredSource(Struct, frozen=True):
@@ -61,7 +54,8 @@ class StoredSource(Struct, frozen=True):
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
         """`activities`, or `memory_timeline`. Read them once."""
         if TABLE in self.stored:
-            return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, _timeline_rows(self.stored[TABLE]))}
+            rows = _timeline_rows(self.stored[TABLE])
+            return {TABLE: pa.RecordBatchReader.from_batches(declared_columns(TABLE), rows)}
         events = self.stored[_EVENTS]
         return {ACTIVITIES: pa.RecordBatchReader.from_batches(_schema(), _activities(events))}
 
@@ -71,9 +65,10 @@ class StoredSource(Struct, frozen=True):
 
 
 def _timeline_rows(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    schema = declared_columns(TABLE)
     for table in tables:
-        columns = [_storage(table, field.name).cast(field.type) for field in SCHEMA]
-        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        columns = [_storage(table, field.name).cast(field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _activities(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
@@ -83,7 +78,7 @@ def _activities(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
         columns |= argument_columns(_storage(table, "args").cast(pa.string()))
         columns["repaired"] = pa.repeat(False, table.num_rows)
         columns["has_collective"] = pc.fill_null(columns["has_collective"], False)
-        columns |= {name: _storage(table, name) for name in _STORED}
+        columns |= {name: _storage(table, name) for name in COLUMNS if name in table.column_names}
         cast = [_as(columns[field.name], field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(cast, schema=schema)
 
