@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tracewarehouse.formats.base import nullable
+from tracewarehouse.formats.base import array_of
 from tracewarehouse.ingest.columns import Columns, SpilledColumns
 
 WORDS = ["kernel", "cpu_op", "é\u2028", "", "aten::mm", "x" * 300]
@@ -146,6 +146,6 @@ def test_numbers_with_nulls_are_those_of_arrow() -> None:
     numbers, valid = np.arange(40)[::2], np.arange(20) % 3 > 0
     for values in (numbers, numbers.astype(np.int32), numbers / 3, numbers > 7):
         for known in (valid, valid | True, valid & False):
-            found = nullable(values, known)
+            found = array_of(values, known)
             found.validate(full=True)
             assert found.equals(pa.array(values, mask=~known)), values.dtype
