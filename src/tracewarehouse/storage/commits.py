@@ -3,10 +3,11 @@
 The life of a commit: `commit` writes the data files, then the object; no reader sees either. Then
 `Store.publish` writes a version that names the files: with this one object, which exists or does not, its
 ranks count. A process that is killed between the two leaves a commit without a version. The next ingest of
-the same trace finds it (`earlier`, called by `Store.commit`) while it is younger than `FRESH`, and publishes
-it without building its tables again. A commit that waits for other ranks is written once more under a name
-that says so (`wait`), and is published by the call that brings the last one, or by `seal`. Every other one is
-deleted by `tw clean` (`plan` in `clean.py`) once it is older than the grace period.
+the same trace finds it (`StoredRanks.looked_up` in `ingest/stored.py`) while it is younger than `FRESH`, and
+publishes it without building its tables again; a task that runs twice finds its own in `Store.commit`
+(`earlier`). A commit that waits for other ranks is written once more under a name that says so (`wait`), and
+is published by the call that brings the last one, or by `seal`. Every other one is deleted by `tw clean`
+(`plan` in `clean.py`) once it is older than the grace period.
 """
 
 from __future__ import annotations
