@@ -1,4 +1,8 @@
-"""Clean: deletes files that no reader can reach, run by run, after planning it from what is stored."""
+"""Clean: deletes files that no reader can reach, run by run, after planning it from what is stored.
+
+Readers hold no lease: only ages keep what they read. A version that was replaced or removed stays, with its
+files, at least for the grace period from then on, so a query that runs longer may find files missing.
+"""
 
 from __future__ import annotations
 
