@@ -20,7 +20,7 @@ from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Field, Provenance, Result, Skipped, from_rows
 from tracewarehouse.runs.readable import is_derived
-from tracewarehouse.runs.recording import verdict
+from tracewarehouse.runs.recording import recording_verdict
 from tracewarehouse.runs.rows import list_new_versions
 from tracewarehouse.runs.selection import SelectedRun
 
@@ -93,7 +93,8 @@ def apply_rules(
     rows = [{**row, "source": lines.get(_event(row))} for row in rows]
     ranks = tuple(ranks)
     recorded = max((each.recording for each in results.values()), key=len, default=())
-    limits = (f"recording: {verdict(recorded, len({run for run, _ in ranks}) > 1)}",) if recorded else ()
+    recording = recording_verdict(recorded, several=len({run for run, _ in ranks}) > 1)
+    limits = (f"recording: {recording}",) if recorded else ()
     of_rules = (each for result in results.values() for each in result.notices)
     notices = (*_unexplained(run(ACCOUNT).rows(), rows), *limits, *_checked(results), *of_rules)
     return replace(

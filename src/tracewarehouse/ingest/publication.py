@@ -25,7 +25,7 @@ from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, Stat
 from tracewarehouse.ingest.sources import Source
 from tracewarehouse.ingest.stored import conflict, has_damage
 from tracewarehouse.late_regex import late_regex
-from tracewarehouse.runs.recording import verdict
+from tracewarehouse.runs.recording import recording_verdict
 from tracewarehouse.runs.rows import expected_ranks, recording_limits, run_issues
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import commits
@@ -339,6 +339,6 @@ def _run_outcome(
         for fired in run_issues([SelectedRun(version, version.ranks)])
     )
     expected, start_ns = expected_ranks(version), version.brief.start_ns
-    recorded = verdict(recording_limits([SelectedRun(version, version.ranks)]))
+    recorded = recording_verdict(recording_limits([SelectedRun(version, version.ranks)]))
     ranks = version.ranks
     return RunOutcome(run, version.number, written, ranks, expected, waiting, rules, start_ns, recorded)

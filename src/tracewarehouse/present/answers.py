@@ -23,7 +23,7 @@ from tracewarehouse.hints import cli_text
 from tracewarehouse.present.render.table import Facts, markdown, shortened, table
 from tracewarehouse.present.render.text import count, duration, one_line, plural, ratio, show, size
 from tracewarehouse.result import Field, Result
-from tracewarehouse.runs.recording import NO_BASIS, SOUND, verdict
+from tracewarehouse.runs.recording import NO_BASIS, SOUND, recording_verdict
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.diff.change import Change
@@ -468,7 +468,7 @@ def findings_text(
     run. `place` is the option that selects the warehouse in printed commands.
     """
     unexplained = stated(result) if unexplained is None else unexplained
-    rows, recorded = result.rows(), verdict(result.recording, len(result.provenance.runs) > 1)
+    rows, recorded = result.rows(), recording_verdict(result.recording, len(result.provenance.runs) > 1)
     shown = finding_blocks(rows)[:most]
     if as_markdown:
         parts = [f"**Recording: {recorded}**", *(f"**{each}**" for each in unexplained)]
@@ -519,7 +519,7 @@ def findings_brief(result: Result, unexplained: Sequence[str], place: str) -> It
 
     Between them, what takes much time without a finding.
     """
-    yield one_line(f"recording: {verdict(result.recording, len(result.provenance.runs) > 1)}")
+    yield one_line(f"recording: {recording_verdict(result.recording, len(result.provenance.runs) > 1)}")
     yield from map(one_line, unexplained)
     if first := result.rows()[:1]:
         saving = _saving(first[0]).removesuffix(": ")

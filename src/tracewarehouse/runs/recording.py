@@ -225,7 +225,7 @@ def _shift_ns(start: int, end: int) -> int:
     return shift if abs(shift) <= _CLOCK_ERROR_NS else 0
 
 
-def verdict(limits: Iterable[Mapping[str, Any]], several: bool = False) -> str:
+def recording_verdict(limits: Iterable[Mapping[str, Any]], several: bool = False) -> str:
     """The state and the limits in one line, each reason once with its ranks; and runs, of `several`."""
     by_reason: dict[str, list[Mapping[str, Any]]] = {}
     for each in limits:

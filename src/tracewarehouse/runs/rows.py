@@ -22,7 +22,13 @@ from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, Warehou
 from tracewarehouse.exact_text import missing_ranks, rank_list
 from tracewarehouse.result import Field, Provenance, Result, from_rows
 from tracewarehouse.runs.readable import OF_RUN, damaged_run, file_faults, is_current, untested
-from tracewarehouse.runs.recording import common_start_ns, is_implausible, limits, recording, verdict
+from tracewarehouse.runs.recording import (
+    common_start_ns,
+    is_implausible,
+    limits,
+    recording,
+    recording_verdict,
+)
 from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.model import (
@@ -409,7 +415,7 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
         recorded_limits = recording_limits([each])
         missing, _ = missing_ranks(each.version.ranks, expected)
         if relevant := [limit for limit in recorded_limits if _matters(contract, limit)]:
-            recorded.append(f"recording of {each.run}: {verdict(relevant)}")
+            recorded.append(f"recording of {each.run}: {recording_verdict(relevant)}")
         if missing and all(limit["reason"] != "ranks_missing" for limit in recorded_limits):
             lines.append(f"{each.run} is incomplete: {expected - missing} of {expected} ranks")
     if len(recorded) > _NAMED_RUNS + 1:

@@ -52,7 +52,7 @@ from tracewarehouse.present.report.document import (
     result_table,
 )
 from tracewarehouse.result import Result, contract_list, enveloped
-from tracewarehouse.runs.recording import verdict
+from tracewarehouse.runs.recording import recording_verdict
 from tracewarehouse.runs.rows import recording_limits
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.serve.child import LimitedCalls, Statement, without_option
@@ -433,7 +433,7 @@ class Server:
                 row = part.report_runs().sections[0].runs[0]
                 limits = recording_limits(part.selected())
             shown = {name: getattr(row, name) for name in _SUMMARY}
-            return json.dumps({**shown, "recording": verdict(limits)}, ensure_ascii=False)
+            return json.dumps({**shown, "recording": recording_verdict(limits)}, ensure_ascii=False)
 
         text = await self.kept.get(("summary", _key(run)), compute)
         return Response(text, media_type="application/json")

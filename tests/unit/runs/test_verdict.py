@@ -10,7 +10,7 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.runs.recording import NO_BASIS, SOUND, USABLE, verdict
+from tracewarehouse.runs.recording import NO_BASIS, SOUND, USABLE, recording_verdict
 
 MS = 1_000_000
 WORLD = '{"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 4}}'
@@ -115,9 +115,9 @@ def test_missing_ranks_matter_if_ranks_communicate(reasons: Any) -> None:
 
 
 def test_the_verdict_is_one_line_with_each_reason_once(reasons: Any) -> None:
-    assert verdict([]) == SOUND
+    assert recording_verdict([]) == SOUND
     late = list(reasons["most late"].values())
-    line = verdict(late)
+    line = recording_verdict(late)
     assert line.startswith(f"{USABLE}: rank 1 and 1 more: ") and line.count("20.0 ms") == 1
-    both = verdict([*late, *reasons["apart"].values()])
+    both = recording_verdict([*late, *reasons["apart"].values()])
     assert both.startswith(f"{NO_BASIS}: ") and both.count("; ") >= 1 and "attempt" in both

@@ -36,7 +36,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract
 from tracewarehouse.errors import TwError
 from tracewarehouse.query.selection import Selection
-from tracewarehouse.runs.recording import verdict as recording_verdict
+from tracewarehouse.runs.recording import recording_verdict
 from tracewarehouse.runs.rows import recording_limits
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ from tracewarehouse.present.report.overview import (
 from tracewarehouse.present.report.timeline import median_steps, timeline_section
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
-from tracewarehouse.runs.recording import verdict as recorded
+from tracewarehouse.runs.recording import recording_verdict
 from tracewarehouse.runs.rows import damaged_runs, run_info
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage.model import UnreadableRun
@@ -145,7 +145,7 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             tiles=(*inference_tiles(data), *run_tiles(data)),
             sections=(*(each for each in sections if not each.is_empty), limits),
             footer=f"tracewarehouse {__version__}, {data.selected.selector}",
-            recording=recorded(findings.recording),
+            recording=recording_verdict(findings.recording),
         )
 
 
