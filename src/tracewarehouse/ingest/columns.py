@@ -108,7 +108,7 @@ class Columns:
         found._parts = parts
         ends = found.ints("end_id")
         if len(parts) > 1 and ends.valid.any():
-            found.put("end_id", ends.values + found.bounds[found.rank_of(slice(None))], ends.valid)
+            found.put("end_id", ends.values + found.bounds[found.rank_index(slice(None))], ends.valid)
         return found
 
     @property
@@ -117,7 +117,7 @@ class Columns:
         counts = [self.rows] if len(self.parts) == 1 else [part.rows for part in self.parts]
         return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
-    def rank_of(self, rows: NDArray[np.integer] | slice) -> NDArray[np.int64]:
+    def rank_index(self, rows: NDArray[np.integer] | slice) -> NDArray[np.int64]:
         """The number in `parts` of each row's rank."""
         rows = np.arange(self.rows)[rows] if isinstance(rows, slice) else rows
         if len(self.parts) == 1:
@@ -126,14 +126,14 @@ class Columns:
 
     def slices(self, rows: NDArray[np.integer]) -> Iterator[slice]:
         """The positions of each rank's rows, which are in order of rank."""
-        edges = np.searchsorted(self.rank_of(rows), np.arange(len(self.parts) + 1))
+        edges = np.searchsorted(self.rank_index(rows), np.arange(len(self.parts) + 1))
         return (slice(low, high) for low, high in itertools.pairwise(edges.tolist()))
 
     def apart(self, keys: NDArray[Any], rows: NDArray[np.integer] | slice) -> NDArray[Any]:
         """Keys of these rows that differ between ranks; negative ones stay."""
         if len(self.parts) == 1:
             return keys
-        return np.where(keys < 0, keys, keys + self.rank_of(rows) * APART)
+        return np.where(keys < 0, keys, keys + self.rank_index(rows) * APART)
 
     def has(self, name: str) -> bool:
         """Whether any row has a value."""

@@ -295,7 +295,7 @@ class _Call(Struct):
         assigned = assign(read, self.options, self._clean, self.stored.attempts)
         for source, outcome in sorted(assigned.others, key=lambda other: other[1].state == "refused"):
             # After someone followed the hint, the content of a refused file is a rank of the run.
-            rank = self.stored.rank_of(outcome.run, source) if outcome.state == "refused" else None
+            rank = self.stored.stored_rank(outcome.run, source) if outcome.state == "refused" else None
             same = FileOutcome(outcome.path, "same", outcome.run, rank, f"stored as rank {rank}")
             outcomes.append(outcome if rank is None else same)
         ready: list[Source] = []

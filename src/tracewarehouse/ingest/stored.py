@@ -23,7 +23,7 @@ from tracewarehouse.ingest.naming import (
     folder_of,
     folder_run_name,
     header_of,
-    rank_of,
+    rank_in_header,
     split_path,
 )
 from tracewarehouse.ingest.outcome import FileOutcome, Options, content_of
@@ -118,10 +118,10 @@ class StoredRanks(Struct):
         stored, rank = source.known, source.part.rank
         assert stored is not None
         if rank is None:
-            rank = rank_of(header_of(self.store.headers([stored])[stored.name]))
+            rank = rank_in_header(header_of(self.store.headers([stored])[stored.name]))
         return _known(stored, source.is_current, rank, source.part.world_size)
 
-    def rank_of(self, run: str | None, source: Source) -> int | None:
+    def stored_rank(self, run: str | None, source: Source) -> int | None:
         """The rank of a run with the content of a source that was read; None if the run is damaged."""
         version = self._newest(run) if run else None
         sources = version.sources if isinstance(version, RunVersion) else ()
@@ -140,12 +140,12 @@ class StoredRanks(Struct):
 
     def _renamed(self, run: str, members: list[Source]) -> list[Source]:
         is_requested = self.options.run is not None or any(one.file.note for one in members)
-        if is_requested or any(self.rank_of(run, one) is not None for one in members):
+        if is_requested or any(self.stored_rank(run, one) is not None for one in members):
             return members
         start_ns = min(one.committed.window[0] or 0 for one in members)
         near = sorted((abs((brief.start_ns or 0) - start_ns), brief.run) for brief in self.store.briefs())
         for other in [other for distance_ns, other in near if distance_ns <= _NEAR_NS][:_MOST_NEAR]:
-            found = [(one, self.rank_of(other, one)) for one in members]
+            found = [(one, self.stored_rank(other, one)) for one in members]
             if all(rank is not None for _, rank in found):
                 return [
                     replace(one, target=replace(one.target, run=other, rank=rank, named_after=""))

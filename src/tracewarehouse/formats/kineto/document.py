@@ -59,7 +59,7 @@ def base_time_ns(members: Members) -> int:
         return 0
 
 
-def rank_of(members: Members) -> int | None:
+def rank_in_header(members: Members) -> int | None:
     """The rank in `distributedInfo`, if any."""
     return rank_number(_distributed(members).get("rank"))
 

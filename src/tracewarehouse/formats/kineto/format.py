@@ -309,7 +309,7 @@ class KinetoFile:
         """
         head = head_of(self.path, _HEAD_BYTES)
         members = document.head_members(head)
-        rank, world_size = document.rank_of(members), document.world_size_of(members)
+        rank, world_size = document.rank_in_header(members), document.world_size_of(members)
         if (first := _FIRST_ON_HOST.search(head)) is None:
             return (Part(rank=rank, world_size=world_size),)
         start_ns = document.base_time_ns(members) + int(first[2]) * 1000
@@ -355,7 +355,7 @@ class KinetoSource:
             status=reading.losses.status,
             events=reading.store.rows,
             base_time_ns=document.base_time_ns(reading.members),
-            rank=document.rank_of(reading.members),
+            rank=document.rank_in_header(reading.members),
             world_size=document.world_size_of(reading.members),
             losses=reading.losses.all(),
             redactions=(*hits, *reading.store.secrets.redactions),

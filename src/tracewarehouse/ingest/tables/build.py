@@ -228,7 +228,7 @@ class _Builders(Struct):
             rank = np.repeat(np.arange(len(built)), [len(of_rank) for of_rank in built])
         else:
             key = next(name for name in ("event_id", "kernel_id", "runtime_id") if name in rows.column_names)
-            rank = columns.rank_of(rows.column(key).to_numpy())
+            rank = columns.rank_index(rows.column(key).to_numpy())
         for name, first in ((_EVENT_IDS, columns.bounds), (_POSITIONS, self.nested)):
             for at, column in enumerate(rows.column_names):
                 if column in name and (table, column) != _ID_OF_TRACER:
@@ -325,11 +325,11 @@ class _Builders(Struct):
         yield "flows", flow_slabs(columns, flow_rows)
         del flow_rows
         allocations = find_allocations(columns, nesting)
-        allocating = set(columns.rank_of(allocations[0]).tolist())
+        allocating = set(columns.rank_index(allocations[0]).tolist())
         yield "memory_events", allocation_slabs(columns, *allocations)
         del allocations
         values = counters(columns, self.rules)
-        counting = columns.rank_of(values.column("event_id").to_numpy())
+        counting = columns.rank_index(values.column("event_id").to_numpy())
         yield "counters", values
         given = QualityInput(columns, self.rules, calls, launches, without_start, step_annotations)
         self.fired = fired_rules(given)

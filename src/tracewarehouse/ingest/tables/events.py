@@ -155,7 +155,7 @@ def find_allocations(columns: Columns, nesting: Nesting) -> tuple[Positions, Pos
     selected = columns.is_one_of("ph", ["i", "I"]) & columns.is_one_of("name", [MEMORY_EVENT_NAME])
     rows = np.flatnonzero(selected).astype(np.int32)
     times = columns.ints("ts_ns", rows)
-    rows = rows[np.lexsort((rows, times.values, ~times.valid, columns.rank_of(rows)))]
+    rows = rows[np.lexsort((rows, times.values, ~times.valid, columns.rank_index(rows)))]
     ts_ns = columns.ints("ts_ns", rows)
     return rows, _operators(columns, nesting, rows, ts_ns, np.flatnonzero(ts_ns.valid), _open_operators)
 

@@ -135,7 +135,7 @@ def _nearest_in_file(call_ids: Times, call_rows: Rows, ids: Times, rows: Rows) -
 def _owners(columns: Columns, rows: Rows, process: Positions) -> Numbers:
     """The process of each activity: that of most activities of its stream, if they are nearly all of them."""
     device, stream = _or_minus_one(columns.ints("device", rows)), _or_minus_one(columns.ints("stream", rows))
-    lane = group_numbers(stream, device, columns.codes("pid", rows).codes, columns.rank_of(rows))
+    lane = group_numbers(stream, device, columns.codes("pid", rows).codes, columns.rank_index(rows))
     pair = group_numbers(lane, process)
     _, first, count = np.unique(pair, return_index=True, return_counts=True)
     order = np.lexsort((count, lane[first]))

@@ -235,7 +235,7 @@ class Launches(Struct, frozen=True):
 
     def lanes(self, columns: Columns) -> Numbers:
         """A number per device and stream of a rank."""
-        return group_numbers(self.stream, self.device, columns.rank_of(self.rows))
+        return group_numbers(self.stream, self.device, columns.rank_index(self.rows))
 
 
 class StepAnnotations(Struct, frozen=True):

@@ -235,8 +235,8 @@ def kernel_modules(
 ) -> pa.Table:
     """The table, a row per GPU activity, in row order."""
     # A rank without calls of modules has no rows.
-    modules = columns.rank_of(frames.rows[~frames.recompute])
-    has_modules = np.isin(columns.rank_of(launches.rows), modules)
+    modules = columns.rank_index(frames.rows[~frames.recompute])
+    has_modules = np.isin(columns.rank_index(launches.rows), modules)
     launches = launches.part(has_modules)
     call = call_indexes(attribution, launches.runtime)
     is_communication = classes.kind[has_modules] == np.int8(KINDS.index("communication"))

@@ -90,7 +90,7 @@ def _lanes(columns: Columns, rows: Rows) -> tuple[Positions, list[tuple[int, boo
     pid, pids = _texts(columns.codes("pid", rows))
     tid, tids = _texts(columns.codes("tid", rows))
     is_annotation = columns.is_one_of("category", ("user_annotation",), rows)
-    layer = 2 * columns.rank_of(rows) + is_annotation
+    layer = 2 * columns.rank_index(rows) + is_annotation
     key = (layer * len(pids) + pid) * len(tids) + tid
     del pid, tid
     used, number = _distinct(key, 2 * len(columns.parts) * len(pids) * len(tids))
@@ -217,7 +217,7 @@ def host_lanes(columns: Columns, nesting: Nesting, rows: Positions) -> NDArray[n
     ]
     # A process or thread that no row names has no word; a row that lacks one has no lane.
     keys, lanes = np.array(sorted(known), np.int64).reshape(len(known), 2).T
-    process = columns.rank_of(rows) * len(processes) + pid.codes
+    process = columns.rank_index(rows) * len(processes) + pid.codes
     wanted = process * len(threads) + tid.codes
     position = np.searchsorted(keys, wanted)
     found = np.append(lanes, -1)[position].astype(np.int32)

@@ -105,7 +105,7 @@ def op_work(
             "main_kernel_id": id_column(main),
             "pass": encoded_texts(passes(columns, nesting, counted.first)[order], PASSES),
             **selected_columns(columns, rows, ["step"]),
-            "device_name": indexed_texts(device_names, columns.rank_of(rows)),
+            "device_name": indexed_texts(device_names, columns.rank_index(rows)),
         }
     )
 
@@ -122,7 +122,7 @@ def hlo_work(
     found |= dict.fromkeys(("gpu_overlap_ns", "other_sum_ns"), bigint_column(dur * 0))
     found |= {"gpu_union_ns": bigint_column(dur), "kernel_count": bigint_column(dur * 0 + 1)}
     found |= selected_columns(columns, rows, ["name", "step"])
-    found["device_name"] = indexed_texts(device_names, columns.rank_of(rows))
+    found["device_name"] = indexed_texts(device_names, columns.rank_index(rows))
     work = hlo.filter(pa.array(counted))
     found["pass"] = pc.fill_null(work["pass"].cast(pa.string()), "other")
     return pa.table({**{name: work[name] for name in _OF_HLO}, **found})

@@ -129,7 +129,7 @@ def _multiple_processes(given: QualityInput) -> RuleHits:
     Also those that were launched by another process than the first of several that use the same ids.
     """
     columns, launches = given.columns, given.launches
-    rank, devices = columns.rank_of(launches.rows), columns.ints("device", launches.rows)
+    rank, devices = columns.rank_index(launches.rows), columns.ints("device", launches.rows)
     known = np.flatnonzero(devices.valid)
     device = group_numbers(devices.values[known], rank[known])
     which = np.zeros(len(rank), np.bool_)
@@ -141,7 +141,7 @@ def _multiple_processes(given: QualityInput) -> RuleHits:
     ids, caller = calls.correlation.values[with_id[order]], caller[order]
     is_shared = (ids[1:] == ids[:-1]) & (caller[1:] != caller[:-1])
     if is_shared.any():
-        merged = columns.rank_of(calls.rows[with_id[order[1:][is_shared]]])
+        merged = columns.rank_index(calls.rows[with_id[order[1:][is_shared]]])
         launched = np.flatnonzero((launches.runtime >= 0) & np.isin(rank, merged))
         which[launched[_of_later_process(columns, launches.runtime[launched], rank[launched])]] = True
     return _activities(given, which)
@@ -202,7 +202,7 @@ def fired_rules(given: QualityInput) -> tuple[list[FiredRule], ...]:
     found: tuple[list[FiredRule], ...] = tuple([] for _ in columns.parts)
     for rule, hits in _RULES.items():
         rows, ns = hits(given)
-        of_row = columns.rank_of(rows)
+        of_row = columns.rank_index(rows)
         for rank in np.unique(of_row).tolist():
             of_rank = of_row == rank
             first = int(rows[of_rank].min() - columns.bounds[rank])
@@ -266,7 +266,7 @@ def _duplicate_slice(given: QualityInput) -> RuleHits:
     if not len(rows):
         return RuleHits(rows)
     keys: list[Positions] = [columns.codes(name, rows).codes for name in ("category", "name", "tid", "pid")]
-    keys += [*(columns.ints(name, rows).values for name in ("dur_ns", "ts_ns")), columns.rank_of(rows)]
+    keys += [*(columns.ints(name, rows).values for name in ("dur_ns", "ts_ns")), columns.rank_index(rows)]
     order = np.lexsort([rows, *keys])
     same = np.ones(len(rows) - 1, np.bool_)
     for key in keys:

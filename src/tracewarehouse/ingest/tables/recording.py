@@ -93,7 +93,7 @@ def _is_long(
     """Whether each of some GPU activities lasts longer than its name's usual duration or any step allows."""
     if not len(some):
         return np.zeros(0, np.bool_)
-    name, rank = columns.codes("name", launches.rows).codes, columns.rank_of(launches.rows)
+    name, rank = columns.codes("name", launches.rows).codes, columns.rank_index(launches.rows)
     _, number = distinct_combinations(name, rank.astype(np.int32))
     order = np.lexsort((launches.dur_ns, number))
     first, count = np.searchsorted(number[order], number[some]), np.bincount(number)[number[some]]
@@ -120,7 +120,7 @@ class Unrecorded(Struct, frozen=True):
 
 def find_unrecorded(columns: Columns, calls: Calls, launches: Launches, is_launch: Flags) -> Unrecorded:
     """Which launches have lost GPU activities; `is_launch` marks calls that launch by their name."""
-    rank, kind = columns.rank_of(calls.rows), _kinds(columns, calls)
+    rank, kind = columns.rank_index(calls.rows), _kinds(columns, calls)
     known = np.isin(calls.rows, launches.runtime)
     is_outer = ~have_id_of_launched(columns, calls, launches)
     inside = columns.ints("parent_id", calls.rows)
@@ -179,7 +179,7 @@ def _cut_off(columns: Columns, calls: Calls, launches: Launches, rank: Positions
     last_call, gpu_end = np.full((2, ranks), np.iinfo(np.int64).min)
     longest, host_end = np.zeros(ranks, np.int64), gpu_end.copy()
     np.maximum.at(last_call, rank[known], calls.ts_ns[known])
-    on_gpu = columns.rank_of(launches.rows)
+    on_gpu = columns.rank_index(launches.rows)
     np.maximum.at(gpu_end, on_gpu, launches.end_ns)
     np.maximum.at(longest, on_gpu, launches.dur_ns)
     np.maximum.at(host_end, rank, calls.end_ns)
@@ -235,7 +235,7 @@ def cut_off_steps(columns: Columns, unrecorded: Unrecorded, rank: int) -> Number
 
 def _steps_of(columns: Columns, rows: Rows, rank: int) -> Numbers:
     """The steps of those rows of a rank that have one."""
-    steps = columns.ints("step", rows[columns.rank_of(rows) == rank])
+    steps = columns.ints("step", rows[columns.rank_index(rows) == rank])
     return steps.values[steps.valid]
 
 
@@ -284,7 +284,7 @@ def step_facts(steps: pa.Table) -> dict[str, Any]:
 
 def _lost(columns: Columns, unrecorded: Unrecorded, rank: int, steps: pa.Table) -> Iterator[Limit]:
     lost, launched = (
-        int(np.count_nonzero(columns.rank_of(rows) == rank))
+        int(np.count_nonzero(columns.rank_index(rows) == rank))
         for rows in (unrecorded.lost, unrecorded.launched)
     )
     if not lost:
