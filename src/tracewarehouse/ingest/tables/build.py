@@ -225,19 +225,24 @@ class _Builders(Struct):
         assert columns is not None
         rows = declared if isinstance(declared, pa.Table) else pa.Table.from_batches(declared)
         if isinstance(built, list):
-            rank = np.repeat(np.arange(len(built)), [len(of_rank) for of_rank in built])
+            index = np.repeat(np.arange(len(built)), [len(of_rank) for of_rank in built])
         else:
-            key = next(name for name in ("event_id", "kernel_id", "runtime_id") if name in rows.column_names)
-            rank = columns.rank_index(rows.column(key).to_numpy())
-        for name, first in ((_EVENT_IDS, columns.bounds), (_POSITIONS, self.nested)):
-            for at, column in enumerate(rows.column_names):
-                if column in name and (table, column) != _ID_OF_TRACER:
-                    own = pc.subtract(rows.column(at), pa.array(first[rank]))
-                    rows = rows.set_column(at, column, own)
-        numbers = np.array([rank.rank for rank in self.ranks], np.int32)
-        rows = rows.append_column(_RANK, pa.array(numbers[rank]))
-        is_sorted = bool((rank[1:] >= rank[:-1]).all())
-        return rows if is_sorted else rows.take(pa.array(np.argsort(rank, kind="stable")))
+            ids = [name for name in ("event_id", "kernel_id", "runtime_id") if name in rows.column_names]
+            if not ids:
+                raise TwError(
+                    f"{table} has no event_id, kernel_id or runtime_id, so the ranks of its rows are unknown",
+                    "the builder must return a table of each rank",
+                )
+            index = columns.rank_index(rows.column(ids[0]).to_numpy())
+        for names, first in ((_EVENT_IDS, columns.bounds), (_POSITIONS, self.nested)):
+            for position, name in enumerate(rows.column_names):
+                if name in names and (table, name) != _ID_OF_TRACER:
+                    own = pc.subtract(rows.column(position), pa.array(first[index]))
+                    rows = rows.set_column(position, name, own)
+        ranks = np.array([rank.rank for rank in self.ranks], np.int32)
+        rows = rows.append_column(_RANK, pa.array(ranks[index]))
+        is_sorted = bool((index[1:] >= index[:-1]).all())
+        return rows if is_sorted else rows.take(pa.array(np.argsort(index, kind="stable")))
 
     def from_activities(self) -> Iterator[tuple[str, Rows]]:
         """The tables that are built from the activities."""

@@ -12,11 +12,12 @@ from activity_rows import Row, call, columns_of, gpu, random_rows, slice_, step
 
 import tracewarehouse
 from conftest import deep_seeds
+from tracewarehouse.errors import TwError
 from tracewarehouse.formats.base import Outcome
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import build as build_module
-from tracewarehouse.ingest.tables.build import Built, RankTables, build
+from tracewarehouse.ingest.tables.build import Built, RankTables, _Builders, build
 
 SEEDS = [range(2), *deep_seeds(2, 200)]
 # Ids, threads, devices and times that are those of the other ranks, and steps without a number in the name.
@@ -93,6 +94,15 @@ def test_a_column_that_some_ranks_lack() -> None:
     assert joined.texts("name").to_pylist() == ["b", "a", "b", "b"]
     assert joined.ints("ts_ns").valid.tolist() == [False, True, True, False]
     assert joined.bounds.tolist() == [0, 1, 3, 4]
+
+
+def test_rows_without_an_id_have_no_rank() -> None:
+    """As a new table may have them; alone, a rank needs none."""
+    rows = pa.table({"rate": [1.5, 2.5]})
+    builders = _Builders([], rules_of(), columns=Columns.joined([columns_of(PLAIN), columns_of(MODULES)]))
+    with pytest.raises(TwError, match="rates has no event_id, kernel_id or runtime_id") as raised:
+        builders.by_rank("rates", rows, rows)
+    assert "a table of each rank" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize("ids", [{"correlation": 2**60}, {"python_id": -5}])
