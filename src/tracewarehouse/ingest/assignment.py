@@ -37,8 +37,9 @@ from tracewarehouse.ingest.sources import Source, Target, TimeWindow
 from tracewarehouse.storage.layout import run_name
 
 FileWindow: TypeAlias = tuple[Path, TimeWindow]
-# Folder of a job, node if it is a separate run, and what is distinctive of file names; "" for the folder.
-Kind: TypeAlias = tuple[PurePath, str, str]
+# Sources with one key are one run: folder of a job, node if it is a separate run, and what is distinctive of
+# file names; "" for the folder.
+RunKey: TypeAlias = tuple[PurePath, str, str]
 _RENAMED: Final = "run {} is stored as {}: run names may contain A-Z a-z 0-9 . _ + = ~ -"
 
 
@@ -70,7 +71,7 @@ class _Named(Struct, eq=False):
     named_after: str = ""
 
     @property
-    def kind(self) -> Kind:
+    def run_key(self) -> RunKey:
         return self.parts.job, self.parts.place if self.is_apart else "", self.distinctive
 
     @property
@@ -159,7 +160,7 @@ class _Call(Struct):
         self._separate(others)
         names = self._names(others)
         for one in others:
-            if (name := names[one.kind]) is not None:
+            if (name := names[one.run_key]) is not None:
                 by_run[name].append(one)
                 one.named_after = _named_after(one, name)
                 continue
@@ -185,7 +186,7 @@ class _Call(Struct):
 
     def _separate(self, named: Sequence[_Named]) -> None:
         """Nodes of a job that have a rank in common are different runs."""
-        for members in _by_kind(named).values():
+        for members in _by_run_key(named).values():
             self._set_ranks(members, is_single=len(named) == 1)
             places: dict[tuple[int | None, str], set[str]] = defaultdict(set)
             for one in members:
@@ -193,18 +194,18 @@ class _Call(Struct):
             for one in members:
                 one.is_apart = any(len(of_rank) > 1 for of_rank in places.values())
 
-    def _names(self, named: Sequence[_Named]) -> dict[Kind, str | None]:
-        """Run name per kind of file; None if it equals an earlier one."""
-        kinds = list(_by_kind(named))
-        depths = _depths(kinds)
-        names: dict[Kind, str | None] = {}
+    def _names(self, named: Sequence[_Named]) -> dict[RunKey, str | None]:
+        """Run name per key; None if it equals an earlier one."""
+        keys = list(_by_run_key(named))
+        depths = _depths(keys)
+        names: dict[RunKey, str | None] = {}
         used: set[str] = set()
-        for kind in kinds:
-            wanted = self._without_secrets(_wanted_name(kind, depths[kind]))
+        for key in keys:
+            wanted = self._without_secrets(_wanted_name(key, depths[key]))
             name = folder_run_name(wanted)
             if name != wanted:
                 self._note(_RENAMED.format(wanted, name))
-            names[kind] = None if name.lower() in used else name
+            names[key] = None if name.lower() in used else name
             used.add(name.lower())
         return names
 
@@ -435,11 +436,11 @@ def _nearest(window: TimeWindow, reference: Sequence[tuple[int, int | None, int 
     return max(reference, key=overlap)[0]
 
 
-def _by_kind(named: Iterable[_Named]) -> dict[Kind, list[_Named]]:
-    by_kind: dict[Kind, list[_Named]] = defaultdict(list)
+def _by_run_key(named: Iterable[_Named]) -> dict[RunKey, list[_Named]]:
+    by_key: dict[RunKey, list[_Named]] = defaultdict(list)
     for one in named:
-        by_kind[one.kind].append(one)
-    return by_kind
+        by_key[one.run_key].append(one)
+    return by_key
 
 
 def _resolve_numbers(named: Sequence[_Named]) -> None:
@@ -473,23 +474,23 @@ def _resolve_additions(named: Sequence[_Named]) -> None:
                 one.distinctive = next(iter(traces))
 
 
-def _depths(kinds: Sequence[Kind]) -> dict[Kind, int]:
+def _depths(keys: Sequence[RunKey]) -> dict[RunKey, int]:
     """Number of folders in each name: as few as make the names differ, and one if nothing else names it."""
-    depth = {kind: 0 if kind[2] else 1 for kind in kinds}
+    depth = {key: 0 if key[2] else 1 for key in keys}
     while True:
-        alike: dict[str, list[Kind]] = defaultdict(list)
-        for kind in kinds:
-            alike[folder_run_name(_wanted_name(kind, depth[kind])).lower()].append(kind)
+        alike: dict[str, list[RunKey]] = defaultdict(list)
+        for key in keys:
+            alike[folder_run_name(_wanted_name(key, depth[key])).lower()].append(key)
         clashing = [group for group in alike.values() if len({folder for folder, *_ in group}) > 1]
-        deepen = [kind for group in clashing for kind in group if depth[kind] < len(kind[0].parts) - 1]
+        deepen = [key for group in clashing for key in group if depth[key] < len(key[0].parts) - 1]
         if not deepen:
             return depth
-        for kind in deepen:
-            depth[kind] += 1
+        for key in deepen:
+            depth[key] += 1
 
 
-def _wanted_name(kind: Kind, depth: int) -> str:
-    folder, place, distinctive = kind
+def _wanted_name(key: RunKey, depth: int) -> str:
+    folder, place, distinctive = key
     parts = [part for part in folder.parts if part != folder.anchor]
     return ".".join(filter(None, (*parts[len(parts) - depth :], place, distinctive)))
 
