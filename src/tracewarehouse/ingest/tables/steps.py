@@ -178,8 +178,8 @@ def find_step_annotations(
 def _of_rank(columns: Columns, rules: Rules, step_pattern: str | None, header: str) -> StepAnnotations:
     """The annotations of all steps: profiler steps, else those by the first rule for names that applies.
 
-    Of an export of Nsight Systems, else ranges that repeat.
-    `step_pattern` is a pattern for names of annotations that takes precedence over both.
+    If there are none in an export of Nsight Systems, ranges that repeat are the steps. `step_pattern` is a
+    pattern for names of annotations that is used in place of all these.
     """
     if step_pattern is None:
         numbers = _step_of_words(columns.words("name"))
