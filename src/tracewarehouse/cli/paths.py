@@ -94,13 +94,13 @@ def _stored(
     from tracewarehouse.present.render.progress import bars
     from tracewarehouse.warehouse import Warehouse
 
-    names = _distinct_names(list(map(str, paths))) if by_name else [None]
+    run_names = _distinct_names(list(map(str, paths))) if by_name else [None]
     files: set[Path] = set()
 
     def fill(folder: Path) -> list[str]:
         lines: list[str] = []
         warehouse = Warehouse(folder)
-        for name, part in zip(names, zip(paths) if by_name else [paths], strict=True):
+        for name, part in zip(run_names, zip(paths) if by_name else [paths], strict=True):
             with bars() as progress, LocalEngine(1, is_apart=True) as engine:
                 where = "local" if said is None else engine
                 add = partial(warehouse.ingest, part, min_age_s=0, progress=progress, engine=where)
@@ -116,7 +116,7 @@ def _stored(
         return lines
 
     catalog = Warehouse(session.warehouse).catalog
-    folder, notes = cached(paths, [catalog.digest, *names], fill, base)
+    folder, notes = cached(paths, [catalog.digest, *run_names], fill, base)
     done = f"ingested {plural(len(files), 'file')}" if files else "ingested before"
     said = set() if said is None else said
     for line in (each for each in (*notes, f"{done} into {folder}") if each not in said):
@@ -126,7 +126,7 @@ def _stored(
     shown = f"~/{quote(str(folder.relative_to(home)))}" if home in folder.parents else quote(str(folder))
     session.warehouse, session.place = folder, f" -w {shown}"
     runs = Warehouse(folder, catalog=catalog).store.runs()
-    of = ([run for run in runs if name in (None, run.partition("~")[0])] for name in names)
+    of = ([run for run in runs if name in (None, run.partition("~")[0])] for name in run_names)
     return tuple(map(",".join, of))
 
 

@@ -211,7 +211,7 @@ class Catalog(Struct, frozen=True, dict=True):
 
     def with_own(self, folder: Path) -> Catalog:
         """These contracts and a team's: formats and analyses, whose names begin with that of the folder."""
-        found = {}
+        own: dict[Ref, Contract] = {}
         for path in sorted(path for name in _OWN for path in (folder / name).rglob("*.sql")):
             try:
                 contract = read_contract(folder, path, self.folder)
@@ -221,14 +221,14 @@ class Catalog(Struct, frozen=True, dict=True):
             if not contract.name.startswith(f"{folder.name}_"):
                 hint = f"rename it, so that no other contract has its name: {folder.name}_{contract.name}"
                 raise ContractError(f"{path}: the name does not begin with {folder.name}_", hint)
-            found[contract.ref] = contract
-        if not found:
+            own[contract.ref] = contract
+        if not own:
             hint = "put files into analyses/findings, another folder of analyses, or formats"
             raise ContractError(f"{OWN_FOLDER}: {folder} has no contracts", hint)
-        added = sha256(repr([self.digest, *map(repr, found.values())]).encode()).hexdigest()
-        contracts = ChainMap(found, dict(self.contracts))
-        both = replace(self, contracts=contracts, own=tuple(found), _refs={}, _serving={}, _digest=added)
-        for contract in found.values():
+        added = sha256(repr([self.digest, *map(repr, own.values())]).encode()).hexdigest()
+        contracts = ChainMap(own, dict(self.contracts))
+        both = replace(self, contracts=contracts, own=tuple(own), _refs={}, _serving={}, _digest=added)
+        for contract in own.values():
             for broken in (*_name_errors(contract, contracts), *_require_errors(contract, contracts)):
                 raise broken
         return both

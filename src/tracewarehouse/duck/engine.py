@@ -188,9 +188,9 @@ def _in_order(con: Connection, contract: Contract, rows: pa.Table) -> pa.Table:
 def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], pa.Table]:
     """Name and type of each column of a SELECT, and its rows."""
     if not few:
-        bound = con.sql(sql)
-        columns = list(zip(bound.columns, map(str, bound.types), strict=True))
-        return columns, interruptible(con, bound.to_arrow_table)
+        relation = con.sql(sql)
+        columns = list(zip(relation.columns, map(str, relation.types), strict=True))
+        return columns, interruptible(con, relation.to_arrow_table)
     interruptible(con, lambda: con.execute(sql))
     columns = [(name, str(type_)) for name, type_, *_ in con.description or ()]
     return columns, executed_rows(con)
@@ -376,8 +376,8 @@ def _is_plain(value: object) -> bool:
     """Whether a value can be a literal in SQL: no NUL character, and no long text, which is slow to parse."""
     if isinstance(value, dict | list | tuple):
         return all(map(_is_plain, (*value, *value.values()) if isinstance(value, dict) else value))
-    is_text = isinstance(value, str) and len(value) < _LONG_TEXT and "\0" not in value
-    return is_text or value is None or isinstance(value, bool | int | float | datetime)
+    is_short_text = isinstance(value, str) and len(value) < _LONG_TEXT and "\0" not in value
+    return is_short_text or value is None or isinstance(value, bool | int | float | datetime)
 
 
 def create_function(

@@ -511,14 +511,14 @@ class Server:
         run = given.many("run")[:1]
         given.end()
         rows = sorted((each.group or "", each.name, each.summary) for each in self.catalog.analyses())
-        page = _head("Analyses", f"of {run[0]}" if run else "of the latest run")
-        return await self.own_page("analyses", page, tuple(run), rows=rows, run=run)
+        head = _head("Analyses", f"of {run[0]}" if run else "of the latest run")
+        return await self.own_page("analyses", head, tuple(run), rows=rows, run=run)
 
     async def sql_page(self, request: Request) -> Response:
         """The editor; the query is in the part of the address that is not sent."""
-        page = _head("SQL", "One SELECT on tables, views and analyses of all runs; read-only")
+        head = _head("SQL", "One SELECT on tables, views and analyses of all runs; read-only")
         names = [(each.kind, each.name, each.summary) for each in self.catalog.answerable()]
-        return await self.own_page("sql", page, names=names)
+        return await self.own_page("sql", head, names=names)
 
     async def api_page(self, request: Request) -> Response:
         """What `/api` answers, with the parameters of each analysis."""
@@ -527,8 +527,8 @@ class Server:
         for each in self.catalog.analyses():
             params = ", ".join(f"{p.name} ({p.type}, default {p.default})" for p in each.params)
             rows.append((f"GET /api/show?analysis={each.name}", params, each.summary))
-        page = _head("API", "The JSON objects of --json; curl -H 'Authorization: Bearer TOKEN'")
-        return await self.own_page("api", page, rows=rows)
+        head = _head("API", "The JSON objects of --json; curl -H 'Authorization: Bearer TOKEN'")
+        return await self.own_page("api", head, rows=rows)
 
     async def own_page(
         self, kind: str, page: Mapping[str, object], runs: tuple[str, ...] = (), **more: object

@@ -482,9 +482,9 @@ class Diff(Analyses[Result], Struct, frozen=True):
             _replicate_values(con, comparison, side, replicates, keys, jobs)
             for side, replicates in sides.items()
         )
-        sizes = [max(sum(values) / len(values) for values in pair) for pair in zip(base, head, strict=True)]
-        total = sum(sizes) or 1.0
-        tests = row_tests(base, head, [size / total for size in sizes], alpha=self.alpha)
+        means = [max(sum(values) / len(values) for values in pair) for pair in zip(base, head, strict=True)]
+        total = sum(means) or 1.0
+        tests = row_tests(base, head, [mean / total for mean in means], alpha=self.alpha)
         return [_verdict(comparison.classifier, test, self.min_effect) for test in tests]
 
 

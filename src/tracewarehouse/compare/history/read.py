@@ -280,7 +280,7 @@ def _recorded_runs(
         current = [key for key in keys if key in present][:1]
         own = analysis.definition(each.version)
         found.append((each, current, [key for key in present if key.effective != own]))
-    missing = {
+    substitutes = {
         key.effective
         for each, current, others in found
         if not current
@@ -289,7 +289,7 @@ def _recorded_runs(
     }
     pairs = [(other, key) for _, current, others in found for key in current for other in others]
     equal = set()  # definitions under which at least one run has the same rows, and none has others
-    for definition in missing:
+    for definition in substitutes:
         compared = [
             same_rows(store.path(whole[other]), store.path(whole[key]))
             for other, key in pairs

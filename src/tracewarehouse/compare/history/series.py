@@ -246,14 +246,14 @@ def failing_changes(
     UnknownName, ExpressionError.
     """
     _check_since(history, since)
-    found = []
+    failing = []
     for series in history.series:
         first = _first_position(series, since)
         for change, position in zip(series.changes, series.change_positions, strict=True):
             is_bad = fail_on == "any" or history.verdict(change) != "better"
             if position >= first and is_bad and change.why is None:
-                found.append(FailingChange(series.name, change, _text(history, series, change)))
-    return tuple(found)
+                failing.append(FailingChange(series.name, change, _text(history, series, change)))
+    return tuple(failing)
 
 
 def _check_since(history: HistoryData, since: str | None) -> None:

@@ -158,7 +158,7 @@ class _StrictReader(Struct, dict=True):
 
     def _feed(self, piece: bytes) -> None:
         """Feeds the scanner; a long element is fed without its long strings."""
-        rows = self.scanner.rows
+        rows_before = self.scanner.rows
         self.store.add(self.scanner.feed(piece))
         if self.scanner.state is State.TOO_LONG:
             if self._strings is None:
@@ -166,7 +166,7 @@ class _StrictReader(Struct, dict=True):
             if self.scanner.state is State.TOO_LONG:
                 self.scanner.longest_bytes = MOST_BYTES
                 self.store.add(self.scanner.feed(b""))
-        elif self.scanner.rows > rows and not (self._strings is not None and self._strings.inside):
+        elif self.scanner.rows > rows_before and not (self._strings is not None and self._strings.inside):
             self._end_search()
             self.scanner.longest_bytes = LONGEST_BYTES // 2
         if self.scanner.state in (State.REFUSED, State.TOO_LONG):

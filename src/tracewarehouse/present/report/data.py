@@ -96,9 +96,9 @@ class ReportData:
         for name in names:
             self.result(name)
         if sql not in self._rows:
-            found = self._con.execute(sql)
-            columns = [name for name, *_ in found.description or ()]
-            self._rows[sql] = [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+            cursor = self._con.execute(sql)
+            columns = [name for name, *_ in cursor.description or ()]
+            self._rows[sql] = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
         return self._rows[sql]
 
     def keep(self, name: str, sql: str) -> None:

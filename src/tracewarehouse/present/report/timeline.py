@@ -132,16 +132,16 @@ def timeline(data: ReportData, groups: Sequence[Group]) -> Timeline | None:
     detailed = ranks if len(ranks) <= _MAX_DETAILED_RANKS else _focus(data, ranks, first)
     if not ranks:
         return None
-    spans = list(_spans(marks, periods, found, steps, ranks))
+    detail_spans = list(_spans(marks, periods, found, steps, ranks))
     inside, outside = _slices(data, steps, ranks, detailed, offsets)
     named = [row["event_id"] for row in worst if row["event_id"] is not None]
-    rows, bin_ns = _within(data, "inside_steps", inside, MAX_SLICES, spans, named)
+    rows, bin_ns = _within(data, "inside_steps", inside, MAX_SLICES, detail_spans, named)
     around, overview_bin_ns = _within(data, "outside_steps", outside, _MAX_OVERVIEW) if outside else ([], 0)
     if not rows:
         return None
     home = found[0] if found else None
     start_ns, end_ns = _view(home, rows, periods)
-    drawn = spans if steps else [*spans, Span(ranks[0], *_extent(rows), factor=_OF_STEP)]
+    drawn = detail_spans if steps else [*detail_spans, Span(ranks[0], *_extent(rows), factor=_OF_STEP)]
     return Timeline(
         run=data.run,
         step=home,
