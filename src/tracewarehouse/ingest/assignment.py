@@ -127,21 +127,21 @@ class _Call(Struct):
         rank = self.options.rank
         for name, members in self._by_run(named, self.options.run).items():
             self._set_ranks(members, is_single=len(named) == 1)
-            kept = self._distinct(name, members)
-            attempts = self._by_attempt(name, kept) if self.options.inbox else {name: kept}
+            distinct = self._distinct(name, members)
+            attempts = self._by_attempt(name, distinct) if self.options.inbox else {name: distinct}
             for attempt, group in attempts.items():
                 self._set_targets(attempt, group)
-        if rank is not None and len(named) > 1 and all(one.says_rank for one in named):
+        if rank is not None and len(named) > 1 and all(member.says_rank for member in named):
             self._note(hints.fill("{} is ignored: the files say their ranks", hints.option("rank", rank)))
 
     def _note(self, note: str) -> None:
         if note not in self.result.notes:
             self.result.notes.append(note)
 
-    def _refuse(self, one: _Named, reason: str, hint: str, run: str | None = None) -> None:
-        rank = one.rank if run else None
-        outcome = FileOutcome(one.source.file.path, "refused", run, rank, reason, hint)
-        self.result.others.append((one.source, outcome))
+    def _refuse(self, member: _Named, reason: str, hint: str, run: str | None = None) -> None:
+        rank = member.rank if run else None
+        outcome = FileOutcome(member.source.file.path, "refused", run, rank, reason, hint)
+        self.result.others.append((member.source, outcome))
 
     def _by_run(self, named: Sequence[_Named], run: str | None) -> dict[str, list[_Named]]:
         """Run name → its sources; `run` is the requested one."""
@@ -149,23 +149,23 @@ class _Call(Struct):
         requested = None if run is None else self._requested_name(run)
         if requested is not None and requested != self.clean(run or ""):
             raise ParamError(f"{run!r} is not a run name", f"a valid name is {requested}")
-        others: list[_Named] = []
-        for one in named:
+        unnamed: list[_Named] = []
+        for member in named:
             if requested is not None:
-                by_run[requested].append(one)
-            elif one.source.file.note:
-                by_run[self._requested_name(one.source.file.note.run)].append(one)
+                by_run[requested].append(member)
+            elif member.source.file.note:
+                by_run[self._requested_name(member.source.file.note.run)].append(member)
             else:
-                others.append(one)
-        self._separate(others)
-        names = self._names(others)
-        for one in others:
-            if (name := names[one.run_key]) is not None:
-                by_run[name].append(one)
-                one.named_after = _named_after(one, name)
+                unnamed.append(member)
+        self._separate(unnamed)
+        names = self._names(unnamed)
+        for member in unnamed:
+            if (name := names[member.run_key]) is not None:
+                by_run[name].append(member)
+                member.named_after = _named_after(member, name)
                 continue
             hint = hints.fill("ingest it alone with {}", hints.option("run", "NAME"))
-            self._refuse(one, "another folder of this call has the same run name", hint)
+            self._refuse(member, "another folder of this call has the same run name", hint)
         return by_run
 
     def _requested_name(self, requested: str) -> str:
@@ -189,24 +189,24 @@ class _Call(Struct):
         for members in _by_run_key(named).values():
             self._set_ranks(members, is_single=len(named) == 1)
             places: dict[tuple[int | None, str], set[str]] = defaultdict(set)
-            for one in members:
-                places[one.rank, one.source.part.addition].add(one.parts.place)
-            for one in members:
-                one.is_apart = any(len(of_rank) > 1 for of_rank in places.values())
+            for member in members:
+                places[member.rank, member.source.part.addition].add(member.parts.place)
+            for member in members:
+                member.is_apart = any(len(of_rank) > 1 for of_rank in places.values())
 
     def _names(self, named: Sequence[_Named]) -> dict[RunKey, str | None]:
         """Run name per key; None if it equals an earlier one."""
         keys = list(_by_run_key(named))
         depths = _depths(keys)
         names: dict[RunKey, str | None] = {}
-        used: set[str] = set()
+        used_names: set[str] = set()
         for key in keys:
-            wanted = self._without_secrets(_wanted_name(key, depths[key]))
-            name = folder_run_name(wanted)
-            if name != wanted:
-                self._note(_RENAMED.format(wanted, name))
-            names[key] = None if name.lower() in used else name
-            used.add(name.lower())
+            wanted_name = self._without_secrets(_wanted_name(key, depths[key]))
+            name = folder_run_name(wanted_name)
+            if name != wanted_name:
+                self._note(_RENAMED.format(wanted_name, name))
+            names[key] = None if name.lower() in used_names else name
+            used_names.add(name.lower())
         return names
 
     def _set_ranks(self, members: Sequence[_Named], *, is_single: bool) -> None:
@@ -214,116 +214,117 @@ class _Call(Struct):
         (by_coordinate, kinds), requested = _ranks_by_coordinate(members), self.options.rank
         if len(kinds) > 1:
             self._note(f"ranks are numbered by {', '.join(kinds).upper()} in the names of files")
-        stated = {(one.source.file.path, one.source.rank) for one in members}
-        for one in members:
-            path, in_trace = one.source.file.path, one.source.rank
-            token = one.parts.rank if one.parts.rank is not None else by_coordinate.get(path)
+        stated = {(member.source.file.path, member.source.rank) for member in members}
+        for member in members:
+            path, in_trace = member.source.file.path, member.source.rank
+            token = member.parts.rank if member.parts.rank is not None else by_coordinate.get(path)
             if requested is not None and is_single:
                 # With a single file, `--rank` is unambiguous and overrides what the file says.
-                one.rank, other = requested, in_trace if in_trace is not None else token
-                if other not in (None, requested):
-                    one.notes = (f"stored as rank {requested}, although the file says rank {other}",)
+                member.rank, in_file = requested, in_trace if in_trace is not None else token
+                if in_file not in (None, requested):
+                    member.notes = (f"stored as rank {requested}, although the file says rank {in_file}",)
             elif in_trace is not None:
-                one.rank = in_trace
+                member.rank = in_trace
                 if token not in (None, in_trace):
-                    one.notes = (f"the file name says rank {token}, the trace rank {in_trace}",)
+                    member.notes = (f"the file name says rank {token}, the trace rank {in_trace}",)
             else:
-                one.rank = token if token is not None else requested
+                member.rank = token if token is not None else requested
             # Another part of the file has the rank in its name.
-            if one.source.part.name and (path, one.parts.rank) in stated:
-                one.notes = ()
-        if all(one.rank is None for one in members):
-            for one in members:
-                one.rank = 0
+            if member.source.part.name and (path, member.parts.rank) in stated:
+                member.notes = ()
+        if all(member.rank is None for member in members):
+            for member in members:
+                member.rank = 0
 
     def _distinct(self, run: str, members: Sequence[_Named]) -> list[_Named]:
         """The members of a run that have a rank, without duplicates; intact ones first."""
-        kept: list[_Named] = []
+        distinct: list[_Named] = []
         contents: dict[tuple[object, ...], _Named] = {}
-        for one in sorted(members, key=lambda one: one.source.is_damaged):
-            source, path = one.source, one.source.file.path
-            if one.rank is None:
+        for member in sorted(members, key=lambda member: member.source.is_damaged):
+            source, part, path = member.source, member.source.part, member.source.file.path
+            if member.rank is None:
                 reason = f"the file does not specify a rank, and run {run} has several"
                 hint = hints.fill("ingest this file alone with {}", hints.option("rank", "N"))
-                self._refuse(one, reason, hint, run)
+                self._refuse(member, reason, hint, run)
                 continue
             digest = source.commit.digest if source.commit else path
             attempt = tuple(source.file.note.attempt.items()) if source.file.note else ()
-            identity = (one.rank, digest, source.part.name, one.window_number, source.part.addition, attempt)
-            first = contents.setdefault(identity, one)
-            if first is one:
-                kept.append(one)
+            identity = (member.rank, digest, part.name, member.window_number, part.addition, attempt)
+            first = contents.setdefault(identity, member)
+            if first is member:
+                distinct.append(member)
             else:
                 reason = f"same content as {first.source.file.path.name}"
-                self.result.others.append((source, FileOutcome(path, "skipped", run, one.rank, reason)))
-        return kept
+                self.result.others.append((source, FileOutcome(path, "skipped", run, member.rank, reason)))
+        return distinct
 
-    def _by_attempt(self, run: str, kept: Sequence[_Named]) -> dict[str, list[_Named]]:
+    def _by_attempt(self, run: str, members: Sequence[_Named]) -> dict[str, list[_Named]]:
         """Name of the run of an attempt → its sources, in the order in which they were written."""
         stored = self.attempts(run)
-        ordered = sorted(kept, key=lambda one: (one.source.stamp[1], one.source.key))
+        ordered = sorted(members, key=lambda member: (member.source.stamp[1], member.source.key))
         numbers = number_attempts([recording_of(one.source, one.rank or 0) for one in ordered], stored)
         by_attempt: dict[str, list[_Named]] = defaultdict(list)
-        for one, number in zip(ordered, numbers, strict=True):
-            by_attempt[run_of_attempt(run, number)].append(one)
+        for member, number in zip(ordered, numbers, strict=True):
+            by_attempt[run_of_attempt(run, number)].append(member)
             if number and number >= len(stored):
                 self._note(f"{run_of_attempt(run, number)} is another start of job {run}")
         return by_attempt
 
-    def _set_targets(self, run: str, kept: Sequence[_Named]) -> None:
+    def _set_targets(self, run: str, members: Sequence[_Named]) -> None:
         """Numbers profiling windows; refuses the later of two sources for one rank."""
-        numbered = self._window_numbers([one for one in kept if not one.source.part.addition])
-        numbered += [(one, one.window_number or 1) for one in kept if one.source.part.addition]
-        are_numbered = any(one.window_number is None and number > 1 for one, number in numbered)
+        numbered = self._window_numbers([member for member in members if not member.source.part.addition])
+        numbered += [(member, member.window_number or 1) for member in members if member.source.part.addition]
+        are_numbered = any(member.window_number is None and number > 1 for member, number in numbered)
         holders: dict[tuple[int, int | None, str], _Named] = {}
-        for one, number in numbered:
-            holder = holders.setdefault((number, one.rank, one.source.part.addition), one)
-            if holder is not one:
-                reason = f"rank {one.rank} of run {run} is already assigned to {holder.source.file.path.name}"
-                self._refuse(one, reason, _collision_hint(one, holder), run)
+        for member, number in numbered:
+            holder = holders.setdefault((number, member.rank, member.source.part.addition), member)
+            if holder is not member:
+                path = holder.source.file.path
+                reason = f"rank {member.rank} of run {run} is already assigned to {path.name}"
+                self._refuse(member, reason, _collision_hint(member, holder), run)
                 continue
             # The handler's first window is the run itself: it cannot know whether others follow.
-            spooled = one.window_number
+            spooled = member.window_number
             name = f"{run}~{number}" if are_numbered or (spooled is not None and spooled > 1) else run
-            in_file = one.source.world_size
+            world_size = member.source.world_size
             target = Target(
                 name,
-                one.rank or 0,
-                in_file if in_file is not None else one.parts.world_size,
+                member.rank or 0,
+                world_size if world_size is not None else member.parts.world_size,
                 number if are_numbered or spooled is not None else None,
-                one.notes,
-                one.named_after,
+                member.notes,
+                member.named_after,
             )
-            self.result.sources.append(replace(one.source, target=target))
+            self.result.sources.append(replace(member.source, target=target))
 
-    def _window_numbers(self, kept: Sequence[_Named]) -> list[tuple[_Named, int]]:
+    def _window_numbers(self, members: Sequence[_Named]) -> list[tuple[_Named, int]]:
         """Each source with its window, 1 if there is only one; indistinguishable ones share a number."""
         by_rank: dict[int, list[_Named]] = defaultdict(list)
-        for one in kept:
-            by_rank[one.rank or 0].append(one)
-        is_numbered = all(one.window_number is not None for one in kept)
+        for member in members:
+            by_rank[member.rank or 0].append(member)
+        is_numbered = all(member.window_number is not None for member in members)
         if is_numbered or all(len(group) == 1 for group in by_rank.values()):
-            return [(one, one.window_number or 1) for one in kept]
+            return [(member, member.window_number or 1) for member in members]
         # Windows belong to one job: only files whose names differ in rank and time alone qualify.
-        if len({(one.parts.job, one.parts.place, one.parts.remainder) for one in kept}) > 1:
-            return [(one, 1) for one in kept]
-        windows = self._windows({one.source.file.path for one in kept})
+        if len({(member.parts.job, member.parts.place, member.parts.remainder) for member in members}) > 1:
+            return [(member, 1) for member in members]
+        windows = self._windows({member.source.file.path for member in members})
         numbers = number_windows(
             {
-                rank: [(one.source.file.path, windows[one.source.file.path]) for one in group]
+                rank: [(member.source.file.path, windows[member.source.file.path]) for member in group]
                 for rank, group in by_rank.items()
             }
         )
-        return [(one, numbers[one.source.file.path]) for one in kept]
+        return [(member, numbers[member.source.file.path]) for member in members]
 
     def _windows(self, paths: Collection[Path]) -> dict[Path, TimeWindow]:
         """The profiling window of each file: as read, else by format hints, else by the order of names."""
         sources = [source for source in self.sources if source.file.path in paths]
         if all(source.commit for source in sources):
             return {source.file.path: source.committed.window for source in sources}
-        known = {source.file.path: source.part.window for source in sources if source.part.window}
-        if len(known) == len(paths):
-            return {**known}
+        hinted = {source.file.path: source.part.window for source in sources if source.part.window}
+        if len(hinted) == len(paths):
+            return {**hinted}
         if not _are_successive(sources):
             return dict.fromkeys(paths, (0, 1))
         return {path: (index, index + 1) for index, path in enumerate(sorted(paths))}
@@ -342,14 +343,14 @@ def _ranks_by_coordinate(members: Sequence[_Named]) -> tuple[dict[Path, int], Se
     only if the others are not unique.
     """
     places = {
-        one.source.file.path: dict(one.parts.coordinates)
-        for one in members
-        if one.parts.coordinates and one.parts.rank is None and one.source.rank is None
+        member.source.file.path: dict(member.parts.coordinates)
+        for member in members
+        if member.parts.coordinates and member.parts.rank is None and member.source.rank is None
     }
     largest = {
         kind: max((place.get(kind, 0) for place in places.values()), default=0) for kind in COORDINATES
     }
-    used = [kind for kind in COORDINATES if largest[kind]]
+    nonzero = [kind for kind in COORDINATES if largest[kind]]
 
     def numbers(kinds: Sequence[str]) -> dict[Path, int]:
         ranks = dict.fromkeys(places, 0)
@@ -359,22 +360,22 @@ def _ranks_by_coordinate(members: Sequence[_Named]) -> tuple[dict[Path, int], Se
             }
         return ranks
 
-    for kinds in ([kind for kind in used if kind == "tp"], [kind for kind in used if kind != "ep"]):
-        if kinds and len({*numbers(kinds).values()}) == len({*numbers(used).values()}):
+    for kinds in ([kind for kind in nonzero if kind == "tp"], [kind for kind in nonzero if kind != "ep"]):
+        if kinds and len({*numbers(kinds).values()}) == len({*numbers(nonzero).values()}):
             return numbers(kinds), kinds
-    return numbers(used), used
+    return numbers(nonzero), nonzero
 
 
-def _collision_hint(one: _Named, holder: _Named) -> str:
-    token = one.parts.rank
-    if token is not None and token != one.rank:
+def _collision_hint(member: _Named, holder: _Named) -> str:
+    token = member.parts.rank
+    if token is not None and token != member.rank:
         return hints.fill("ingest this file alone with {}, the rank in its name", hints.option("rank", token))
     hint = hints.fill(
         "ingest this file alone with {} or {}", hints.option("run", "NAME"), hints.option("rank", "N")
     )
-    if one.says_rank or holder.says_rank:
+    if member.says_rank or holder.says_rank:
         return hint
-    return hints.fill("name the files by rank ({}), or {}", _rank_names(one.source.file.path), hint)
+    return hints.fill("name the files by rank ({}), or {}", _rank_names(member.source.file.path), hint)
 
 
 def _are_successive(sources: Iterable[Source]) -> bool:
@@ -402,9 +403,9 @@ def number_windows(by_rank: Mapping[int, Sequence[FileWindow]]) -> dict[Path, in
     model = next(rank for rank, numbers in counted.items() if max(numbers.values()) == most)
     reference = [(counted[model][path], *window) for path, window in by_rank[model]]
     numbers: dict[Path, int] = {}
-    for rank, own in counted.items():
-        if max(own.values()) == most:
-            numbers.update(own)
+    for rank, rank_numbers in counted.items():
+        if max(rank_numbers.values()) == most:
+            numbers.update(rank_numbers)
         else:
             numbers.update({path: _nearest(window, reference) for path, window in by_rank[rank]})
     return numbers
@@ -429,30 +430,30 @@ def _nearest(window: TimeWindow, reference: Sequence[tuple[int, int | None, int 
     if start is None or end is None:
         return 1
 
-    def overlap(other: tuple[int, int | None, int | None]) -> int:
+    def overlap(numbered_window: tuple[int, int | None, int | None]) -> int:
         # Negative if the two do not overlap: then the smallest distance wins.
-        return min(end, other[2] or 0) - max(start, other[1] or 0)
+        return min(end, numbered_window[2] or 0) - max(start, numbered_window[1] or 0)
 
     return max(reference, key=overlap)[0]
 
 
 def _by_run_key(named: Iterable[_Named]) -> dict[RunKey, list[_Named]]:
     by_key: dict[RunKey, list[_Named]] = defaultdict(list)
-    for one in named:
-        by_key[one.run_key].append(one)
+    for member in named:
+        by_key[member.run_key].append(member)
     return by_key
 
 
 def _resolve_numbers(named: Sequence[_Named]) -> None:
     """trace_0, trace_1, …: the number is the rank only if every trace specifies that rank."""
     alike: dict[tuple[PurePath, str], list[_Named]] = defaultdict(list)
-    for one in named:
-        if one.distinctive in ("", one.parts.remainder):
-            alike[one.parts.job, re.sub("[0-9]+", "#", one.parts.remainder)].append(one)
+    for member in named:
+        if member.distinctive in ("", member.parts.remainder):
+            alike[member.parts.job, re.sub("[0-9]+", "#", member.parts.remainder)].append(member)
     for members in alike.values():
-        if any(one.distinctive for one in members):
-            for one in members:
-                one.distinctive = one.parts.remainder
+        if any(member.distinctive for member in members):
+            for member in members:
+                member.distinctive = member.parts.remainder
 
 
 def _resolve_additions(named: Sequence[_Named]) -> None:
@@ -461,17 +462,17 @@ def _resolve_additions(named: Sequence[_Named]) -> None:
     If one kind of addition has several names, each name is a separate run, such as `before` and `after`.
     """
     folders: dict[PurePath, list[_Named]] = defaultdict(list)
-    for one in named:
-        folders[one.parts.job].append(one)
+    for member in named:
+        folders[member.parts.job].append(member)
     for members in folders.values():
-        traces = {one.distinctive for one in members if not one.source.part.addition}
-        additions = [one for one in members if one.source.part.addition]
+        traces = {member.distinctive for member in members if not member.source.part.addition}
+        additions = [member for member in members if member.source.part.addition]
         names: dict[str, set[str]] = defaultdict(set)
-        for one in additions:
-            names[one.source.part.addition].add(one.distinctive)
+        for member in additions:
+            names[member.source.part.addition].add(member.distinctive)
         if len(traces) == 1 and all(len(texts) == 1 for texts in names.values()):
-            for one in additions:
-                one.distinctive = next(iter(traces))
+            for member in additions:
+                member.distinctive = next(iter(traces))
 
 
 def _depths(keys: Sequence[RunKey]) -> dict[RunKey, int]:
@@ -491,15 +492,15 @@ def _depths(keys: Sequence[RunKey]) -> dict[RunKey, int]:
 
 def _wanted_name(key: RunKey, depth: int) -> str:
     folder, place, distinctive = key
-    parts = [part for part in folder.parts if part != folder.anchor]
-    return ".".join(filter(None, (*parts[len(parts) - depth :], place, distinctive)))
+    folders = [part for part in folder.parts if part != folder.anchor]
+    return ".".join(filter(None, (*folders[len(folders) - depth :], place, distinctive)))
 
 
-def _named_after(one: _Named, name: str) -> str:
+def _named_after(member: _Named, name: str) -> str:
     """What gave the name, unless it is that of the folder with the file."""
-    if name == one.source.file.path.absolute().parent.name:
+    if name == member.source.file.path.absolute().parent.name:
         return ""
-    if one.distinctive and one.distinctive == one.parts.stem and not one.says_rank:
-        ranks = _rank_names(one.source.file.path)
+    if member.distinctive and member.distinctive == member.parts.stem and not member.says_rank:
+        ranks = _rank_names(member.source.file.path)
         return f"the file, which says no rank (name those of one job {ranks})"
-    return "the file" if one.distinctive else f"the folder {one.parts.job}"
+    return "the file" if member.distinctive else f"the folder {member.parts.job}"
