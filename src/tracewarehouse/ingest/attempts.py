@@ -73,14 +73,14 @@ def attempt_fact(source: Source) -> dict[str, Json]:
 def stored_recording(source: RankSource, window_number: int, may_replace: bool) -> Recording:
     """A stored source of the run of a window."""
     fact = source.facts.get(_FACT)
-    said = fact if isinstance(fact, dict) else {}
-    keys = said.get("keys")
+    note = fact if isinstance(fact, dict) else {}
+    keys = note.get("keys")
     start, end = source.facts.get("start_ns"), source.facts.get("end_ns")
     return Recording(
-        (source.rank, number(said.get("span")) or window_number, content_of(source.facts, "intact").addition),
+        (source.rank, number(note.get("span")) or window_number, content_of(source.facts, "intact").addition),
         (source.digest, source.part),
         (start, end) if isinstance(start, int) and isinstance(end, int) else None,
-        str(said.get("process") or ""),
+        str(note.get("process") or ""),
         {str(kind): str(key) for kind, key in keys.items()} if isinstance(keys, dict) else {},
         may_replace or source.status == "damaged",
     )
@@ -93,8 +93,8 @@ def run_of_attempt(run: str, attempt: int) -> str:
 
 def place_of_run(run: str, name: str) -> tuple[int, int] | None:
     """The attempt and the window of a run with this name, if it may be of job `run`."""
-    found = re.fullmatch(rf"{re.escape(run)}(?:\+([1-9]\d{{0,5}}))?(?:~(\d{{1,6}}))?", name, re.IGNORECASE)
-    return (int(found[1] or 0), int(found[2] or 1)) if found else None
+    match = re.fullmatch(rf"{re.escape(run)}(?:\+([1-9]\d{{0,5}}))?(?:~(\d{{1,6}}))?", name, re.IGNORECASE)
+    return (int(match[1] or 0), int(match[2] or 1)) if match else None
 
 
 class Attempt(Struct):
@@ -106,13 +106,13 @@ class Attempt(Struct):
     # Of the recordings whose times are known.
     span: Span | None = None
 
-    def add(self, one: Recording) -> None:
+    def add(self, recording: Recording) -> None:
         """Adds a recording, in place of one that it replaces."""
-        self.held[one.place] = one
-        self.processes.add(one.process)
-        for kind, key in one.keys.items():
+        self.held[recording.place] = recording
+        self.processes.add(recording.process)
+        for kind, key in recording.keys.items():
             self.keys.setdefault(kind, set()).add(key)
-        spans = [span for span in (self.span, one.span) if span]
+        spans = [span for span in (self.span, recording.span) if span]
         self.span = (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
     def has_keys(self, keys: Mapping[str, str]) -> bool | None:
@@ -121,17 +121,17 @@ class Attempt(Struct):
 
     def suits(self, members: Sequence[Recording]) -> int:
         """How well the recordings of a process suit it; 0 if they are of another start."""
-        is_same = self.has_keys(max((one.keys for one in members), key=len))
-        there = [(one, self.held[one.place]) for one in members if one.place in self.held]
+        is_same = self.has_keys(max((recording.keys for recording in members), key=len))
+        occupied = [(new, self.held[new.place]) for new in members if new.place in self.held]
         if is_same is False:
             return 0
-        if any(one.is_same(other) for one, other in there):
+        if any(new.is_same(stored) for new, stored in occupied):
             return 5
-        if not all(other.is_replaceable for _, other in there):
+        if not all(stored.is_replaceable for _, stored in occupied):
             return 0
         if members[0].process and members[0].process in self.processes:
             return 4
-        spans = [one.span for one in members if one.span]
+        spans = [recording.span for recording in members if recording.span]
         is_at_once = not (self.span and spans) or any(
             start <= self.span[1] and self.span[0] <= end for start, end in spans
         )
@@ -141,30 +141,30 @@ class Attempt(Struct):
 def is_mixed(sources: Iterable[RankSource]) -> bool:
     """Whether sources of a run are of different starts, by what the trace handler said."""
     attempt = Attempt()
-    for one in sources:
-        recording = stored_recording(one, 1, may_replace=False)
+    for source in sources:
+        recording = stored_recording(source, 1, may_replace=False)
         if attempt.has_keys(recording.keys) is False:
             return True
         attempt.add(recording)
     return False
 
 
-def number_attempts(new: Sequence[Recording], stored: Sequence[Attempt]) -> list[int]:
+def number_attempts(recordings: Sequence[Recording], stored: Sequence[Attempt]) -> list[int]:
     """The attempt of each new recording, in their order; those of one process are in one attempt."""
     attempts = list(stored)
     processes: dict[str, list[int]] = {}
-    for index, one in enumerate(new):
-        processes.setdefault(one.process, []).append(index)
-    numbers = [0] * len(new)
+    for index, recording in enumerate(recordings):
+        processes.setdefault(recording.process, []).append(index)
+    numbers = [0] * len(recordings)
     for indexes in processes.values():
-        members = [new[index] for index in indexes]
+        members = [recordings[index] for index in indexes]
         suits = [attempt.suits(members) for attempt in attempts]
         # The newest of those that suit best.
-        best = max(range(len(suits)), key=lambda at: (suits[at], at), default=0)
+        best = max(range(len(suits)), key=lambda attempt: (suits[attempt], attempt), default=0)
         if not suits or not suits[best]:
             best = len(attempts)
             attempts.append(Attempt())
-        for index, one in zip(indexes, members, strict=True):
-            attempts[best].add(one)
+        for index, recording in zip(indexes, members, strict=True):
+            attempts[best].add(recording)
             numbers[index] = best
     return numbers

@@ -40,9 +40,9 @@ class Codes(NamedTuple):
     codes: NDArray[np.int32]
     words: pa.Array
 
-    def where(self, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Whether the text of each row is selected; `wanted` has one entry per word. False for null."""
-        return np.take(np.append(wanted, False), self.codes, mode="wrap")  # -1 is the last
+    def where(self, word_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether the text of each row is selected; `word_mask` has one entry per word. False for null."""
+        return np.take(np.append(word_mask, False), self.codes, mode="wrap")  # -1 is the last
 
     def is_one_of(self, texts: Iterable[str]) -> NDArray[np.bool_]:
         """Whether each row's text is one of these."""
@@ -89,8 +89,8 @@ class Columns:
     def read(cls, reader: pa.RecordBatchReader) -> Columns:
         """All columns of all batches, in memory."""
         table = reader.read_all()
-        found = {name: table.column(name) for name in table.column_names}
-        return cls(table.num_rows, {name: _unified(column) for name, column in found.items()})
+        columns = {name: table.column(name) for name in table.column_names}
+        return cls(table.num_rows, {name: _unified(column) for name, column in columns.items()})
 
     @property
     def parts(self) -> Sequence[Columns]:
@@ -102,14 +102,14 @@ class Columns:
         """The rows of several ranks, one after the other; `end_id` counts from the first of all rows."""
         rows = sum(part.rows for part in parts)
         names = dict.fromkeys(name for part in parts for name in part._arrow)
-        found = cls(
+        joined = cls(
             rows, {name: _one_column([part._arrow.get(name) for part in parts], parts) for name in names}
         )
-        found._parts = parts
-        ends = found.ints("end_id")
+        joined._parts = parts
+        ends = joined.ints("end_id")
         if len(parts) > 1 and ends.valid.any():
-            found.put("end_id", ends.values + found.bounds[found.rank_index(slice(None))], ends.valid)
-        return found
+            joined.put("end_id", ends.values + joined.bounds[joined.rank_index(slice(None))], ends.valid)
+        return joined
 
     @property
     def bounds(self) -> NDArray[np.int64]:
@@ -145,8 +145,8 @@ class Columns:
         if name not in self._ints:
             column = self._taken(name, None, pa.int64()).cast(pa.int64())
             self._ints[name] = Ints(values_of(column, 0), valid_of(column))
-        found = self._ints[name]
-        return found if rows is None else Ints(picked(found.values, rows), picked(found.valid, rows))
+        ints = self._ints[name]
+        return ints if rows is None else Ints(picked(ints.values, rows), picked(ints.valid, rows))
 
     def doubles(self, name: str, rows: Rows = None) -> Doubles:
         """A DOUBLE column, or the given rows of it."""
@@ -170,27 +170,27 @@ class Columns:
                 column = column.dictionary_encode()
             codes = values_of(column.indices, -1)
             self._codes[name] = Codes(codes.astype(np.int32, copy=False), column.dictionary)
-        found = self._codes[name]
-        return found if rows is None else Codes(picked(found.codes, rows), found.words)
+        encoded = self._codes[name]
+        return encoded if rows is None else Codes(picked(encoded.codes, rows), encoded.words)
 
     def words(self, name: str) -> pa.Array:
         """The words that the codes of a text column index."""
         return self.codes(name).words
 
-    def where(self, name: str, wanted: NDArray[np.bool_], rows: Rows = None) -> NDArray[np.bool_]:
-        """Whether the text of each row is selected; `wanted` has one entry per word. False for null."""
-        return self.codes(name, rows).where(wanted)
+    def where(self, name: str, word_mask: NDArray[np.bool_], rows: Rows = None) -> NDArray[np.bool_]:
+        """Whether the text of each row is selected; `word_mask` has one entry per word. False for null."""
+        return self.codes(name, rows).where(word_mask)
 
     def is_one_of(self, name: str, texts: Iterable[str], rows: Rows = None) -> NDArray[np.bool_]:
         """Whether the text of each row is one of these; do not change the answer for all rows."""
         key = (name, *texts)
         if rows is None and key in self._masks:
             return self._masks[key]
-        found = self.where(name, among(self.words(name), key[1:]), rows)
+        mask = self.where(name, among(self.words(name), key[1:]), rows)
         if rows is None and self.rows < _MANY_ROWS:
-            found.flags.writeable = False
-            self._masks[key] = found
-        return found
+            mask.flags.writeable = False
+            self._masks[key] = mask
+        return mask
 
     def texts(self, name: str, rows: Rows = None) -> pa.Array:
         """A text column, or the given rows of it, decoded."""
@@ -222,8 +222,8 @@ class Columns:
             column = _rows_of(column, rows)
         if column.num_chunks == 1:
             return column.chunk(0)
-        found = column.combine_chunks()
-        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        combined = column.combine_chunks()
+        return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _one_column(columns: Sequence[pa.ChunkedArray | None], parts: Sequence[Columns]) -> pa.ChunkedArray:
@@ -239,8 +239,8 @@ def _one_column(columns: Sequence[pa.ChunkedArray | None], parts: Sequence[Colum
         [pa.nulls(part.rows, type_)] if column is None else column.chunks
         for column, part in zip(columns, parts, strict=True)
     ]
-    found = _unified(pa.chunked_array(list(itertools.chain.from_iterable(filled)), type_)).combine_chunks()
-    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+    combined = _unified(pa.chunked_array(list(itertools.chain.from_iterable(filled)), type_)).combine_chunks()
+    return combined if isinstance(combined, pa.ChunkedArray) else pa.chunked_array([combined])
 
 
 def _rows_of(column: pa.ChunkedArray, rows: NDArray[np.integer]) -> pa.ChunkedArray:
@@ -250,12 +250,12 @@ def _rows_of(column: pa.ChunkedArray, rows: NDArray[np.integer]) -> pa.ChunkedAr
     ends = np.cumsum([len(chunk) for chunk in column.chunks])
     cuts = [0, *np.searchsorted(rows, ends).tolist()]
     starts = [0, *ends.tolist()]
-    parts = [
+    chunks = [
         chunk.take(pa.array(rows[low:high] - start))
         for chunk, start, low, high in zip(column.chunks, starts, cuts, cuts[1:], strict=False)
         if high > low
     ]
-    return pa.chunked_array(parts, column.type)
+    return pa.chunked_array(chunks, column.type)
 
 
 def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -271,7 +271,7 @@ _FEW: Final = 16
 class _Block(Struct, frozen=True):
     """A range of bytes in the file, and the type of its values."""
 
-    at: int
+    offset: int
     bytes: int
     dtype: np.dtype[np.generic]
 
@@ -301,10 +301,10 @@ class SpillFile:
     def write(self, values: NDArray[Any]) -> _Block:
         """Appends the values."""
         block = _Block(self._end, values.nbytes, values.dtype)
-        left = _bytes(np.ascontiguousarray(values))
-        while left:
-            done = os.pwrite(self._file.fileno(), left, self._end)
-            left, self._end = left[done:], self._end + done
+        unwritten = _bytes(np.ascontiguousarray(values))
+        while unwritten:
+            written_bytes = os.pwrite(self._file.fileno(), unwritten, self._end)
+            unwritten, self._end = unwritten[written_bytes:], self._end + written_bytes
         return block
 
     def some(self, block: _Block, rows: _Rows) -> NDArray[Any]:
@@ -317,14 +317,14 @@ class SpillFile:
         """The values of a block, or its values from `start` to `stop`."""
         width = block.dtype.itemsize
         stop = block.bytes // width if stop is None else stop
-        found = np.empty(max(stop - start, 0), block.dtype)
-        left, at = _bytes(found), block.at + start * width
-        while left:
-            done = os.preadv(self._file.fileno(), [left], at)
-            if not done:
+        values = np.empty(max(stop - start, 0), block.dtype)
+        unread, offset = _bytes(values), block.offset + start * width
+        while unread:
+            read_bytes = os.preadv(self._file.fileno(), [unread], offset)
+            if not read_bytes:
                 raise OSError("the temporary file is truncated")
-            left, at = left[done:], at + done
-        return found
+            unread, offset = unread[read_bytes:], offset + read_bytes
+        return values
 
     def close(self) -> None:
         """Frees the disk space."""
@@ -344,12 +344,12 @@ class SpilledColumns(Columns):
     @classmethod
     def spill(cls, reader: pa.RecordBatchReader, folder: Path) -> SpilledColumns:
         """All columns of all batches, in a file in the folder."""
-        made = cls(SpillFile(folder))
+        columns = cls(SpillFile(folder))
         for batch in reader:
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                made._append(name, column)
-            made.rows += batch.num_rows
-        return made
+                columns._append(name, column)
+            columns.rows += batch.num_rows
+        return columns
 
     def close(self) -> None:
         """Frees the disk space; columns can no longer be read."""
@@ -371,10 +371,10 @@ class SpilledColumns(Columns):
 
     def valid(self, name: str, rows: Rows = None) -> NDArray[np.bool_]:
         """Which rows have a value of a BIGINT column."""
-        found = np.zeros(self._count(rows), np.bool_)
+        valid = np.zeros(self._count(rows), np.bool_)
         for chunk, some, into in self._pieces(name, rows):
-            found[into] = self._valid(chunk, some)
-        return found
+            valid[into] = self._valid(chunk, some)
+        return valid
 
     def codes(self, name: str, rows: Rows = None) -> Codes:
         """A text column as codes, or the given rows of it."""
@@ -394,14 +394,14 @@ class SpilledColumns(Columns):
                 self._append(name, column.slice(low, CHUNK_ROWS))
         return self._words.get(name, pa.array([], pa.string()))
 
-    def where(self, name: str, wanted: NDArray[np.bool_], rows: Rows = None) -> NDArray[np.bool_]:
-        """Whether the text of each row is selected; `wanted` has one entry per word. False for null."""
-        found = np.zeros(self._count(rows), np.bool_)
-        selected = np.append(wanted, False)  # -1 is the last
+    def where(self, name: str, word_mask: NDArray[np.bool_], rows: Rows = None) -> NDArray[np.bool_]:
+        """Whether the text of each row is selected; `word_mask` has one entry per word. False for null."""
+        matches = np.zeros(self._count(rows), np.bool_)
+        selected = np.append(word_mask, False)  # -1 is the last
         for chunk, some, into in self._pieces(name, rows):
             if chunk.data is not None:
-                found[into] = selected[self._file.some(chunk.data, some)]
-        return found
+                matches[into] = selected[self._file.some(chunk.data, some)]
+        return matches
 
     def put(self, name: str, values: NDArray[np.generic], valid: NDArray[np.bool_] | None = None) -> None:
         """Adds a computed column of numbers or booleans, one value per row."""
@@ -444,15 +444,15 @@ class SpilledColumns(Columns):
     def _recoded(self, name: str, column: pa.DictionaryArray) -> NDArray[np.int32]:
         """The codes of a batch as indexes into the words of the whole column; -1 for null."""
         codes: NDArray[np.int32] = values_of(column.indices.cast(pa.int32()), -1)
-        known, words = self._words.get(name), column.dictionary
-        if known is None or (len(words) >= len(known) and words[: len(known)].equals(known)):
+        old_words, words = self._words.get(name), column.dictionary
+        if old_words is None or (len(words) >= len(old_words) and words[: len(old_words)].equals(old_words)):
             self._words[name] = words
             return codes
-        found = pc.index_in(words, value_set=known)
-        new = words.filter(found.is_null())
-        indexes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).copy()
-        indexes[indexes < 0] = np.arange(len(known), len(known) + len(new))
-        self._words[name] = pa.concat_arrays([known, new])
+        positions = pc.index_in(words, value_set=old_words)
+        new_words = words.filter(positions.is_null())
+        indexes = pc.fill_null(positions, -1).to_numpy(zero_copy_only=False).copy()
+        indexes[indexes < 0] = np.arange(len(old_words), len(old_words) + len(new_words))
+        self._words[name] = pa.concat_arrays([old_words, new_words])
         return np.append(indexes, -1)[codes].astype(np.int32)
 
     def _pieces(self, name: str, rows: Rows) -> Iterator[tuple[_Chunk, _Rows, _Rows]]:
@@ -465,8 +465,8 @@ class SpilledColumns(Columns):
         for chunk in self._chunks.get(name, ()):
             low, high = max(first - start, 0), min(last - start, chunk.rows)
             if low < high:
-                at = start + low - first
-                yield chunk, slice(low, high), slice(at, at + high - low)
+                place = start + low - first
+                yield chunk, slice(low, high), slice(place, place + high - low)
             start += chunk.rows
 
     def _wanted(self, name: str, rows: NDArray[np.integer]) -> Iterator[tuple[_Chunk, _Rows, _Rows]]:
@@ -499,8 +499,8 @@ class SpilledColumns(Columns):
             parts.append(self._picked(name, chunk, some))
             if not isinstance(into, slice):
                 places.append(into)
-        found = parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.nulls(0, self._types[name])])
-        return found.take(pa.array(np.argsort(np.concatenate(places)))) if places else found
+        joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.nulls(0, self._types[name])])
+        return joined.take(pa.array(np.argsort(np.concatenate(places)))) if places else joined
 
     def _picked(self, name: str, chunk: _Chunk, rows: _Rows) -> pa.Array:
         """Some rows of a chunk; if few texts are needed, only their bytes are read."""
@@ -512,9 +512,9 @@ class SpilledColumns(Columns):
         valid = self._valid(chunk, rows)
         texts = [
             self._file.read(chunk.text, int(offsets[row]), int(offsets[row + 1])).tobytes().decode()
-            if there
+            if has_text
             else None
-            for row, there in zip(rows.tolist(), valid.tolist(), strict=True)
+            for row, has_text in zip(rows.tolist(), valid.tolist(), strict=True)
         ]
         return pa.array(texts, self._types[name])
 
