@@ -62,33 +62,33 @@ def environment_labels(
     `traces` are those that the process ingests. None: it is a training job; then also its W&B run, its
     versions of Python and torch, its GPU, and the host if the job runs on one machine.
     """
-    found = {name: _first(environment, variables) for name, variables in _VARIABLES.items()}
-    found["ci.sha"] = _short_commit(found["ci.sha"])
-    found |= git_labels(folder, traces)
+    labels = {name: _first(environment, variables) for name, variables in _VARIABLES.items()}
+    labels["ci.sha"] = _short_commit(labels["ci.sha"])
+    labels |= git_labels(folder, traces)
     if traces is None:
-        if not found["wandb.run"]:
+        if not labels["wandb.run"]:
             # The id of the active run, if the process has imported wandb.
             name = getattr(getattr(sys.modules.get("wandb"), "run", None), "id", None)
-            found["wandb.run"] = name if isinstance(name, str) else None
-        found |= _versions()
+            labels["wandb.run"] = name if isinstance(name, str) else None
+        labels |= _versions()
         sizes = [environment.get(name) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")]
         is_alone = sizes[0] == sizes[1] and environment.get("SLURM_NNODES", "1") == "1"
-        found["host"] = os.uname().nodename if is_alone else None
-    return {name: value for name, value in found.items() if value and _is_storable(redactor, name, value)}
+        labels["host"] = os.uname().nodename if is_alone else None
+    return {name: value for name, value in labels.items() if value and _is_storable(redactor, name, value)}
 
 
 def _versions() -> dict[str, str | None]:
     """Python, and of a process that has imported torch its version, CUDA or ROCm, and the GPU in use."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    versions: dict[str, str | None] = {"python": platform.python_version()}
     if (torch := sys.modules.get("torch")) is not None:
         version: Any = getattr(torch, "version", None)
-        found["torch"] = str(getattr(torch, "__version__", ""))
-        found["cuda"] = getattr(version, "cuda", None)
-        found["rocm"] = getattr(version, "hip", None)
+        versions["torch"] = str(getattr(torch, "__version__", ""))
+        versions["cuda"] = getattr(version, "cuda", None)
+        versions["rocm"] = getattr(version, "hip", None)
         with suppress(Exception):
             # A process that does not use a GPU yet must not start to.
-            found["gpu"] = str(torch.cuda.get_device_name()) if torch.cuda.is_initialized() else None
-    return found
+            versions["gpu"] = str(torch.cuda.get_device_name()) if torch.cuda.is_initialized() else None
+    return versions
 
 
 def git_labels(folder: Path, traces: Recorded | None = None) -> dict[str, str | None]:
@@ -102,7 +102,7 @@ def git_labels(folder: Path, traces: Recorded | None = None) -> dict[str, str | 
             return {}
         git = _git_folder(tree / ".git")
         if traces is not None:
-            trees = {_work_tree(each.resolve()) for each in traces.folders}
+            trees = {_work_tree(traced.resolve()) for traced in traces.folders}
             if trees != {tree.resolve()} or traces.first_ns < _checked_out_ns(git):
                 return {}
         return _head(git)
@@ -111,7 +111,7 @@ def git_labels(folder: Path, traces: Recorded | None = None) -> dict[str, str | 
 
 
 def _work_tree(folder: Path) -> Path | None:
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
 
 def _checked_out_ns(git: Path) -> int:

@@ -79,15 +79,15 @@ def convert(objects: Objects, catalog: Catalog, tool: str) -> list[str]:
     lines: list[str] = []
     if fields["format"] == _FORMAT:
         identity = Identity(FORMAT, fields["id"], fields["salt"], fields["created_at"])
-        old = _Conversion(objects, catalog, Store(objects, identity, tool))
-        lines = [line for run in old.runs() for line in old.convert_run(run)]
-        old.copy_results()
+        conversion = _Conversion(objects, catalog, Store(objects, identity, tool))
+        lines = [line for run in conversion.runs() for line in conversion.convert_run(run)]
+        conversion.copy_results()
         objects.put({layout.WAREHOUSE: sealed({**asdict(identity), "must_understand": []})})
     store = Store(objects, Identity(FORMAT, fields["id"], fields["salt"], fields["created_at"]), tool)
-    waiting = (one.source for waits in store.pending_runs().values() for one in waits)
-    held = {path for version in store.present() for path in version.paths}
-    held |= {file.path for source in waiting for file in source.files}
-    objects.delete([entry.key for entry in objects.walk(f"{layout.DATA}/") if entry.key not in held])
+    waiting = (pending.source for waits in store.pending_runs().values() for pending in waits)
+    kept_paths = {path for version in store.present() for path in version.paths}
+    kept_paths |= {file.path for source in waiting for file in source.files}
+    objects.delete([entry.key for entry in objects.walk(f"{layout.DATA}/") if entry.key not in kept_paths])
     # The runs last: as long as they are there, a killed conversion goes on here.
     for folder in (*_OLD[1:], _RUNS):
         objects.delete([entry.key for entry in objects.walk(f"{folder}/")])
@@ -116,25 +116,25 @@ class _Conversion(Struct):
             yield from self._convert_waiting(run, name, settled)
 
     def _convert_version(self, run: str, newest: _Version) -> Iterator[str]:
-        said, number = newest.fields, newest.fields["number"]
-        kept = []
+        fields, number = newest.fields, newest.fields["number"]
+        kept_numbers = []
         for name in names_in(self.objects, f"{_KEPT}/{run}"):
             if name.endswith(".parquet"):
                 version = self._version(f"{_KEPT}/{run}/{name}")
-                kept.append(version.fields["number"])
-                self._put(version, tuple(one.source for one in version.sources))
+                kept_numbers.append(version.fields["number"])
+                self._put(version, tuple(stored.source for stored in version.sources))
         sources = self._built(newest.sources, f"{run}-{number}")
-        self._put(newest, sources, kept_from=number, results_of=tuple(kept))
-        if not said["tombstone"]:
+        self._put(newest, sources, kept_from=number, results_of=tuple(kept_numbers))
+        if not fields["tombstone"]:
             ranks = "1 rank" if len(sources) == 1 else f"{len(sources)} ranks"
-            yield f"{said['run']}@v{number} converted: {ranks}"
-            if any(one.source.facts.get(_DERIVED) for one in newest.sources):
-                yield f"{said['run']}: derived tables are gone: derive them again"
+            yield f"{fields['run']}@v{number} converted: {ranks}"
+            if any(stored.source.facts.get(_DERIVED) for stored in newest.sources):
+                yield f"{fields['run']}: derived tables are gone: derive them again"
 
     def _put(self, version: _Version, sources: tuple[RankSource, ...], **more: Any) -> None:
-        said = version.fields
+        old = version.fields
         names = ("run", "number", "labels", "expected_ranks", "tombstone", "compacted")
-        fields = {name: said[name] for name in names} | {"created_at": "", "tool": ""} | more
+        fields = {name: old[name] for name in names} | {"created_at": "", "tool": ""} | more
         self.store.put(RunVersion(sources=sources, **fields))
 
     def _convert_waiting(self, run: str, name: str, settled: frozenset[str]) -> Iterator[str]:
@@ -142,17 +142,17 @@ class _Conversion(Struct):
         sources, fields = self._manifest(run, name)
         push = fields["push"] or {}
         groups: dict[tuple[int, bool, str], list[_Stored]] = {}
-        for one in sources:
-            source = one.source
+        for stored in sources:
+            source = stored.source
             marked = self._marker(run, source) if not name.endswith(".push.json") else None
-            said = push if name.endswith(".push.json") else marked
-            if said is None or source.name in settled or name in settled:
+            options = push if name.endswith(".push.json") else marked
+            if options is None or source.name in settled or name in settled:
                 continue
             if source.uid in (push.get("without") or ()):
                 continue
-            expected = said.get("expected_ranks") or source.facts.get("world_size") or len(sources) + 1
-            options = int(str(expected)), bool(said["replace"]), json.dumps(said["labels"])
-            groups.setdefault(options, []).append(one)
+            expected = options.get("expected_ranks") or source.facts.get("world_size") or len(sources) + 1
+            group = int(str(expected)), bool(options["replace"]), json.dumps(options["labels"])
+            groups.setdefault(group, []).append(stored)
         for (expected, may_replace, labels), members in groups.items():
             built = self._built(members, name)
             self.store.publish(
@@ -165,18 +165,18 @@ class _Conversion(Struct):
 
     def _settled(self, run: str, numbers: Iterable[str]) -> frozenset[str]:
         """The sources that a version held or a removal dropped, and manifests that no seal takes."""
-        found: set[str] = set()
+        names: set[str] = set()
         for name in numbers:
             version = self._version(f"{_RUNS}/{run}/{name}")
-            found |= {one.source.name for one in version.sources}
-            found |= {one.source.commit for one in version.sources}
-            found.update(version.fields["dropped"], version.fields["retired"])
-        return frozenset(found)
+            names |= {stored.source.name for stored in version.sources}
+            names |= {stored.source.commit for stored in version.sources}
+            names.update(version.fields["dropped"], version.fields["retired"])
+        return frozenset(names)
 
     def _built(self, stored: Iterable[_Stored], name: str) -> tuple[RankSource, ...]:
         """The sources with tables of this release, committed."""
         with self.store.staging() as staging:
-            tasks = [self._rebuild(one, staging / f"{at:06d}") for at, one in enumerate(stored)]
+            tasks = [self._rebuild(source, staging / f"{index:06d}") for index, source in enumerate(stored)]
             if not tasks:
                 return ()
             return self.store.commit(built(tasks))
@@ -237,13 +237,13 @@ class _Conversion(Struct):
     def _sources(self, run: str, files: list[Any], sources: list[Any]) -> Iterator[_Stored]:
         """The sources of a version, with headers from their manifests."""
         headers: dict[str, dict[str, str]] = {}
-        for one in _read(run, files, sources):
-            name = one.source.commit
+        for stored in _read(run, files, sources):
+            name = stored.source.commit
             if name not in headers:
-                known = self.objects.stat(f"{_SOURCES}/{layout.run_key(run)}/{name}")
-                listed = self._manifest(layout.run_key(run), name)[0] if known else ()
-                headers[name] = {each.source.name: each.header for each in listed}
-            yield replace(one, header=headers[name].get(one.source.name, "{}"))
+                entry = self.objects.stat(f"{_SOURCES}/{layout.run_key(run)}/{name}")
+                listed = self._manifest(layout.run_key(run), name)[0] if entry else ()
+                headers[name] = {other.source.name: other.header for other in listed}
+            yield replace(stored, header=headers[name].get(stored.source.name, "{}"))
 
     def _marker(self, run: str, source: RankSource) -> Mapping[str, Any] | None:
         """What a source waits for; None if it does not."""
@@ -259,9 +259,9 @@ class _Conversion(Struct):
             if name.endswith(".json"):
                 fields = unsealed(self.objects.get(f"{_ACKNOWLEDGED}/{name}"))
                 self.store.acknowledge(name.removesuffix(".json"), fields)
-        known = results.listed(self.objects)
-        if new := [key for _, key in results.every(self.objects) if key not in known]:
-            results.write_list(self.objects, new)
+        listed = results.listed(self.objects)
+        if unlisted := [key for _, key in results.every(self.objects) if key not in listed]:
+            results.write_list(self.objects, unlisted)
 
 
 _REPAIR = "repair or remove the run with the release that wrote it: pip install 'tracewarehouse==0.2.0'"
@@ -271,13 +271,14 @@ def _read(run: str, files: list[Any], sources: list[Any]) -> Iterator[_Stored]:
     """The sources in records, which refer to files by position."""
     for record in sources:
         tables: dict[str, list[tuple[int, str]]] = {}
-        for at, _ in record["files"]:
-            tables.setdefault(files[at]["table"], []).append((files[at]["version"], files[at]["key"]))
-        newest = {table: max(version for version, _ in held) for table, held in tables.items()}
+        for position, _ in record["files"]:
+            file = files[position]
+            tables.setdefault(file["table"], []).append((file["version"], file["key"]))
+        newest = {table: max(version for version, _ in candidates) for table, candidates in tables.items()}
         paths = {
-            table: tuple(key for version, key in held if version == newest[table])
-            for table, held in tables.items()
+            table: tuple(key for version, key in candidates if version == newest[table])
+            for table, candidates in tables.items()
         }
-        known = {name: record[name] for name in _SOURCE_FIELDS}
-        source = RankSource(run=run, commit=record["manifest"], files=(), **known)
+        fields = {name: record[name] for name in _SOURCE_FIELDS}
+        source = RankSource(run=run, commit=record["manifest"], files=(), **fields)
         yield _Stored(source, paths, record.get("header") or "{}")

@@ -159,12 +159,12 @@ def attempt_keys(environment: Mapping[str, str], shared: str | None = None) -> d
     """
     elastic, slurm = environment.get("TORCHELASTIC_RUN_ID", "none"), environment.get("SLURM_JOB_ID")
     restarts = [environment.get(f"{name}_RESTART_COUNT", "0") for name in ("TORCHELASTIC", "SLURM")]
-    found = {
+    values = {
         "shared": shared,
         "torchelastic": f"{elastic} {restarts[0]}" if elastic not in ("", "none") else None,
         "slurm": f"{slurm} {restarts[1]}" if slurm else None,
     }
-    return {kind: sha256(value.encode()).hexdigest()[:16] for kind, value in found.items() if value}
+    return {kind: sha256(value.encode()).hexdigest()[:16] for kind, value in values.items() if value}
 
 
 def _shared_value() -> str | None:
@@ -185,8 +185,8 @@ def _shared_value() -> str | None:
 
 
 def _first_number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    given = (environment.get(name, "") for name in names)
-    return next((int(value) for value in given if value.isdecimal()), None)
+    values = (environment.get(name, "") for name in names)
+    return next((int(value) for value in values if value.isdecimal()), None)
 
 
 class _Handler(Struct):
@@ -214,13 +214,13 @@ class _Handler(Struct):
 
     def _store(self, profiler: Profiler) -> None:
         # Read late: the W&B run and the process group begin after the handler is made.
-        found = labels_of_process(self.redactor) if self.redactor else {}
+        automatic = labels_of_process(self.redactor) if self.redactor else {}
         group = _distributed()
         process = ProcessRank(group.get_rank(), group.get_world_size()) if group else process_rank(os.environ)
         facts = {
             "span": self.windows,
             "world_size": process.world_size,
-            "labels": {**found, **self.labels},
+            "labels": {**automatic, **self.labels},
             "process": f"{self.process}.{os.getpid()}",  # a handler may be made before a fork
             "attempt": attempt_keys(os.environ, _shared_value()),
         }
@@ -300,9 +300,9 @@ class _UploadingHandler(_Handler):
 
     def _check(self) -> None:
         """Warns if an earlier upload failed; the next one repeats it."""
-        ended = [one for one in self.uploads if one.poll() is not None]
-        self.uploads = [one for one in self.uploads if one.returncode is None]
-        if any(one.returncode for one in ended):
+        ended = [upload for upload in self.uploads if upload.poll() is not None]
+        self.uploads = [upload for upload in self.uploads if upload.returncode is None]
+        if any(upload.returncode for upload in ended):
             warnings.warn(
                 f"traces in {self.warehouse} not uploaded to {self.url}: see upload.log there",
                 RuntimeWarning,
@@ -314,9 +314,9 @@ class _UploadingHandler(_Handler):
         if process != os.getpid():
             return
         until = None if seconds is None else time.monotonic() + seconds
-        for one in self.uploads:
+        for upload in self.uploads:
             with suppress(subprocess.TimeoutExpired):
-                one.wait(None if until is None else max(0.0, until - time.monotonic()))
+                upload.wait(None if until is None else max(0.0, until - time.monotonic()))
         self._check()
 
 

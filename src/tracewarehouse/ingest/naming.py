@@ -94,31 +94,31 @@ class NameParts(Struct, frozen=True):
 def split_path(path: PurePath) -> NameParts:
     """Splits a path by the tokens that profilers, launchers and people use."""
     job, places = _job_folder(path.parent)
-    whole = rest = stem(path.name)
-    if dump := _HOST_RANK.fullmatch(rest):
+    whole = remainder = stem(path.name)
+    if dump := _HOST_RANK.fullmatch(remainder):
         place = ".".join((*places, dump["host"]))
         return NameParts(whole, job, int(dump["rank"]), place=place, remainder=dump["prefix"].rstrip("-_"))
-    if default := _HOST_PID.fullmatch(rest):
+    if default := _HOST_PID.fullmatch(remainder):
         whole = default["process"]
     for pattern in _TIMES:
-        rest = _cut(rest, pattern.search(rest))
-    rank, world_size, rest = _take_rank(rest)
-    while token := _PROCESS_OR_STEP.search(rest):
-        rest = _cut(rest, token)
-    coordinates = tuple((match[1].lower()[:5], int(match[2])) for match in _COORDINATE.finditer(rest))
+        remainder = _cut(remainder, pattern.search(remainder))
+    rank, world_size, remainder = _take_rank(remainder)
+    while token := _PROCESS_OR_STEP.search(remainder):
+        remainder = _cut(remainder, token)
+    coordinates = tuple((match[1].lower()[:5], int(match[2])) for match in _COORDINATE.finditer(remainder))
     if not any(kind in _SURE_COORDINATES for kind, _ in coordinates):
         coordinates = ()
-    while coordinates and (match := _COORDINATE.search(rest)):
-        rest = _cut(rest, match)
+    while coordinates and (match := _COORDINATE.search(remainder)):
+        remainder = _cut(remainder, match)
     if PROFILE_FOLDER.search(path.parent.as_posix()):
-        places, whole, rest = [*places, whole], "", ""
+        places, whole, remainder = [*places, whole], "", ""
     elif default and rank is None and not coordinates:
-        places, rest = [*places, default["host"]], ""
-    elif node := _NODE.search(rest):
-        places, rest = [*places, node[0]], _cut(rest, node)
+        places, remainder = [*places, default["host"]], ""
+    elif node := _NODE.search(remainder):
+        places, remainder = [*places, node[0]], _cut(remainder, node)
     if rank is None and not coordinates:
-        rank = next((found for name in places if (found := _take_rank(name)[0]) is not None), None)
-    return NameParts(whole, job, rank, world_size, coordinates, ".".join(places), rest)
+        rank = next((number for name in places if (number := _take_rank(name)[0]) is not None), None)
+    return NameParts(whole, job, rank, world_size, coordinates, ".".join(places), remainder)
 
 
 def is_distinctive(remainder: str, rank: int | None) -> bool:
@@ -201,11 +201,11 @@ def header_of(text: str) -> Mapping[str, Any]:
         header = json.loads(text)
     except RecursionError:
         # The members that are not nested too deeply for the parser.
-        found: dict[str, Any] = {}
+        readable: dict[str, Any] = {}
         for key, value in members(text) if text.startswith("{") else ():
             with suppress(RecursionError, ValueError):
-                found[key] = json.loads(value)
-        return found
+                readable[key] = json.loads(value)
+        return readable
     except ValueError:
         return {}
     return header if isinstance(header, dict) else {}
@@ -223,7 +223,7 @@ def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
         "process_groups": json.dumps(groups, ensure_ascii=False) if isinstance(groups, list) else None,
         "device_name": names[0] if names else None,
         "device_count": len(devices) if devices else None,
-        "device_properties": any(each.get("name") and each.get("totalGlobalMem") for each in devices),
+        "device_properties": any(device.get("name") and device.get("totalGlobalMem") for device in devices),
         "host": _first(header, _HOST_KEYS),
         "framework_version": _first(header, _VERSION_KEYS),
     }
@@ -248,9 +248,9 @@ def world_size_of(header: Mapping[str, Any]) -> int | None:
 def _devices(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The device table, called `computeProperties` in torch 1.8; empty tables are ignored."""
     for key in ("deviceProperties", "computeProperties"):
-        found = header.get(key)
-        if isinstance(found, list) and found:
-            return [device for device in found if isinstance(device, dict)]
+        devices = header.get(key)
+        if isinstance(devices, list) and devices:
+            return [device for device in devices if isinstance(device, dict)]
     return []
 
 

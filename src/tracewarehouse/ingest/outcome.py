@@ -205,7 +205,7 @@ class IngestReport(Struct, frozen=True):
         with_gpu = {file.run for file in self.files if file.content and file.content.gpu_ns > 0}
         kinds = {run.run in with_gpu for run in published}
         if len(published) == 2 and len(kinds) == 1:
-            base, head = (each.run for each in sorted(published, key=lambda each: each.start_ns or 0))
+            base, head = (run.run for run in sorted(published, key=lambda run: run.start_ns or 0))
             hints.append(
                 Hint(f'wh.diff("{base}", "{head}")', f"tw diff {quote(base)} {quote(head)}"),
             )
@@ -223,7 +223,7 @@ class IngestReport(Struct, frozen=True):
         if self.strict and (refused or damaged):
             return 1
         # What another process ingested meanwhile is stored.
-        useless = [each for each in self.of("skipped") if each.reason != BY_ANOTHER_PROCESS]
+        useless = [file for file in self.of("skipped") if file.reason != BY_ANOTHER_PROCESS]
         if self.files and len(refused) + len(useless) == len(self.files):
             return 1
         short = any(run.waiting for run in self.runs)
@@ -259,8 +259,8 @@ def host_analysis() -> str:
     """The analysis that shows most of a run without GPU activities."""
     from tracewarehouse.contracts.catalog import Catalog
 
-    known = {ref.name for ref in Catalog.load().refs("analysis")}
-    return next(name for name in ("host_account", "name_summary") if name in known)
+    analyses = {ref.name for ref in Catalog.load().refs("analysis")}
+    return next(name for name in ("host_account", "name_summary") if name in analyses)
 
 
 class UpgradeReport(Struct, frozen=True):
