@@ -103,14 +103,14 @@ def ingest(
             store, catalog, options, progress or (lambda _: None), running, staging, redactor, stored
         )
         files = [file.with_copy(copies) for file in files]
-        known, sources = call.survey(files, outcomes)
-        read = [*known, *call.build(sources, "first", outcomes)]
-        ready, again, notes = call.settle(read, outcomes)
+        stored_sources, sources = call.survey(files, outcomes)
+        sources = [*stored_sources, *call.build(sources, "first", outcomes)]
+        ready, again, notes = call.settle(sources, outcomes)
         built = call.build(again, "again", outcomes)
         ready += [source for source in built if source.is_built]
         outcomes += [conflict(source) for source in built if not source.is_built]
         written = call.publish(ready, outcomes)
-        outcomes += _of_recordings(read, outcomes, call._clean)
+        outcomes += _of_recordings(sources, outcomes, call._clean)
         if options.inbox:
             _empty_inbox(store, outcomes, {file.path: file for file in files})
         ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.path))
@@ -167,8 +167,8 @@ def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options
     if options.inbox:
         files = [replace(file, note=spool_note(file.path)) for file in files]
     urls = [str(path) for path in paths if is_url(os.fspath(path))]
-    objects, more = discover_objects(urls, store.objects) if urls else ([], [])
-    return [*files, *objects], [*outcomes, *more]
+    objects, of_objects = discover_objects(urls, store.objects) if urls else ([], [])
+    return [*files, *objects], [*outcomes, *of_objects]
 
 
 @contextmanager
@@ -178,16 +178,16 @@ def _engine(
     # Workers are new processes: a format that is registered only in this process, or an object that only
     # this process sees, is read here.
     objects = [file.object for file in files if file.object]
-    here = not (is_picklable() and store.objects.is_shared and all(each.is_shared for each in objects))
-    if is_remote(chosen) and here:
+    is_here = not (is_picklable() and store.objects.is_shared and all(each.is_shared for each in objects))
+    if is_remote(chosen) and is_here:
         reason = "other processes cannot read this warehouse, or a format that was registered here"
         raise EngineError(reason, hints.fill("use {}", hints.option("engine", "local")))
-    if chosen != "local" and not here:
+    if chosen != "local" and not is_here:
         with opened(chosen, options.jobs) as running:
             yield running
         return
     local = [file.path for file in files if file.object is None]
-    jobs = 1 if here else resources.jobs(options.jobs, local, [each.entry.bytes for each in objects])
+    jobs = 1 if is_here else resources.jobs(options.jobs, local, [each.entry.bytes for each in objects])
     with LocalEngine(jobs) as running:
         yield running
 
@@ -225,15 +225,15 @@ class _Call(Struct):
 
         These have the targets that their beginnings show, with what is stored there, or none.
         """
-        known = self.stored.objects(files, self._clean)
-        paths = {source.file.path for source in known}
+        stored = self.stored.objects(files, self._clean)
+        paths = {source.file.path for source in stored}
         unknown = [file for file in files if file.path not in paths]
-        sources, others = survey(self.engine, unknown, self.options.inbox, self.watch)
-        outcomes += others
-        assigned = assign([*known, *sources], self.options, self._clean, self.stored.attempts)
+        sources, refused = survey(self.engine, unknown, self.options.inbox, self.watch)
+        outcomes += refused
+        assigned = assign([*stored, *sources], self.options, self._clean, self.stored.attempts)
         self.stored.look_again()
         sources = [*assigned.sources, *(source for source, _ in assigned.others)]
-        return known, [self.stored.looked_up(source) for source in sources if not source.commit]
+        return stored, [self.stored.looked_up(source) for source in sources if not source.commit]
 
     def _clean(self, name: str) -> str:
         return clean_name(self.redactor, name)
@@ -254,23 +254,23 @@ class _Call(Struct):
             for number, group in enumerate(task_groups(sources, self.engine.slots))
         ]
         progress = FileProgress(self.watch)
-        read: list[Source] = []
+        finished: list[Source] = []
         retried: list[BuildRanks] = []
         for number, results in self.engine.run(tasks, progress.of(tasks), retry=False):
             if isinstance(results, WorkerDied):
                 retried += tasks[number].one_by_one()
             else:
-                self._collect(tasks[number], results, progress, read, outcomes)
+                self._collect(tasks[number], results, progress, finished, outcomes)
         for number, results in self.engine.run_alone(retried, progress.of(retried)):
-            self._collect(retried[number], results, progress, read, outcomes)
-        return read
+            self._collect(retried[number], results, progress, finished, outcomes)
+        return finished
 
     def _collect(
         self,
         task: BuildRanks,
         results: object,
         progress: FileProgress,
-        read: list[Source],
+        finished: list[Source],
         outcomes: list[FileOutcome],
     ) -> None:
         """Adds the sources of a finished task to those that were read, or their outcomes."""
@@ -285,15 +285,15 @@ class _Call(Struct):
                 continue
             commit = self.stored.known(source) if result.is_known else result
             commit = replace(commit, apart=result.apart)
-            read.append(replace(source, commit=commit, text_bytes=commit.text_bytes))
+            finished.append(replace(source, commit=commit, text_bytes=commit.text_bytes))
 
     def settle(
-        self, read: Sequence[Source], outcomes: list[FileOutcome]
+        self, sources: Sequence[Source], outcomes: list[FileOutcome]
     ) -> tuple[list[Source], list[Source], list[str]]:
         """The sources with tables for their final targets, those to build again, and notes on names."""
         self.stored.look_again()
-        assigned = assign(read, self.options, self._clean, self.stored.attempts)
-        for source, outcome in sorted(assigned.others, key=lambda other: other[1].state == "refused"):
+        assigned = assign(sources, self.options, self._clean, self.stored.attempts)
+        for source, outcome in sorted(assigned.others, key=lambda pair: pair[1].state == "refused"):
             # After someone followed the hint, the content of a refused file is a rank of the run.
             rank = self.stored.stored_rank(outcome.run, source) if outcome.state == "refused" else None
             same = FileOutcome(outcome.path, "same", outcome.run, rank, f"stored as rank {rank}")
@@ -319,13 +319,13 @@ class _Call(Struct):
         options = self.options
         same = {file.run for file in outcomes if file.state == "same" and file.run}
         is_refused = any(file.state == "refused" or file.unanswered for file in outcomes)
-        if options.strict and (is_refused or any(one.is_damaged for one in ready)):
+        if options.strict and (is_refused or any(source.is_damaged for source in ready)):
             hint = hints.fill(
                 "with {}, nothing is stored unless all files are intact", hints.option("strict")
             )
-            for one in ready:
-                reason = "is damaged" if one.is_damaged else "another file is refused or damaged"
-                outcomes.append(one.outcome("refused", reason, hint))
+            for source in ready:
+                reason = "is damaged" if source.is_damaged else "another file is refused or damaged"
+                outcomes.append(source.outcome("refused", reason, hint))
             return {}
         published, written, self.waiting = publish(self.store, options, ready, self.redactor)
         outcomes += published
@@ -333,17 +333,17 @@ class _Call(Struct):
 
 
 def _of_recordings(
-    read: Iterable[Source], outcomes: Sequence[FileOutcome], clean: Callable[[str], str]
+    sources: Iterable[Source], outcomes: Sequence[FileOutcome], clean: Callable[[str], str]
 ) -> list[FileOutcome]:
     """The outcomes of recordings by other tools, by those of the traces that they are beside."""
     of_traces = {outcome.path: outcome for outcome in outcomes}
-    found: dict[tuple[Path, str], FileOutcome] = {}
+    recordings: dict[tuple[Path, str], FileOutcome] = {}
     hint = hints.fill("ingest it alone with {}", hints.option("run", "NAME"))
-    for one in read:
-        if (trace := of_traces.get(one.file.path)) is None:
+    for source in sources:
+        if (trace := of_traces.get(source.file.path)) is None:
             continue
-        name, apart = one.file.path.name, one.commit.apart if one.commit else ()
-        for beside in one.beside:
+        name, apart = source.file.path.name, source.commit.apart if source.commit else ()
+        for beside in source.beside:
             path, prefix = beside.file.path, f"{clean(beside.file.path.name)}: "
             why = next((text.removeprefix(prefix) for text in apart if text.startswith(prefix)), None)
             outcome = FileOutcome(
@@ -351,12 +351,12 @@ def _of_recordings(
             )
             if why is not None:
                 reason = f"not joined with {name}: {why}"
-                found.setdefault(beside.key, replace(outcome, reason=reason, hint=hint))
-            elif trace.state in _STORED and one.commit:
-                found[beside.key] = replace(outcome, state=trace.state, reason=f"joined with {name}")
+                recordings.setdefault(beside.key, replace(outcome, reason=reason, hint=hint))
+            elif trace.state in _STORED and source.commit:
+                recordings[beside.key] = replace(outcome, state=trace.state, reason=f"joined with {name}")
             else:
-                found.setdefault(beside.key, replace(outcome, state=trace.state))
-    return list(found.values())
+                recordings.setdefault(beside.key, replace(outcome, state=trace.state))
+    return list(recordings.values())
 
 
 def _name_notes(sources: Iterable[Source]) -> Iterator[str]:
@@ -364,9 +364,9 @@ def _name_notes(sources: Iterable[Source]) -> Iterator[str]:
     named = sorted({(one.target.named_after, one.target.run) for one in sources if one.target.named_after})
     for thing, group in groupby(named, key=itemgetter(0)):
         runs = [run for _, run in group]
-        shown = ", ".join(runs[:3] + ["…"] * (len(runs) > 3))
+        run_list = ", ".join(runs[:3] + ["…"] * (len(runs) > 3))
         yield hints.fill(
-            "named after {}: {}; {} gives another name", thing, shown, hints.option("run", "NAME")
+            "named after {}: {}; {} gives another name", thing, run_list, hints.option("run", "NAME")
         )
 
 

@@ -81,32 +81,32 @@ def mismatches(
 
     A rank without a trace takes any.
     """
-    traces = {one.rank: one for one in sources if _EVENTS in one.fills}
-    for one in sources:
-        if one.format != FORMAT:
+    traces = {source.rank: source for source in sources if _EVENTS in source.fills}
+    for source in sources:
+        if source.format != FORMAT:
             continue
-        stored = version.rank(one.rank) if version and one.rank not in traces else None
-        trace = traces.get(one.rank) or (stored.main if stored and _EVENTS in stored.main.fills else None)
+        stored = version.rank(source.rank) if version and source.rank not in traces else None
+        trace = traces.get(source.rank) or (stored.main if stored and _EVENTS in stored.main.fills else None)
         if trace is not None:
-            match = _match(_nodes(store, one), *_recorded(store, trace))
+            match = _match(_nodes(store, source), *_recorded(store, trace))
             if not match.is_one_run:
-                yield one, match
+                yield source, match
 
 
 def _match(nodes: dict[int, str], by: str, recorded: dict[int, str]) -> Match:
     pairs = [(name, recorded[number]) for number, name in nodes.items() if number in recorded]
-    equal = [name for name, other in pairs if name == other]
+    equal = [name for name, recorded_name in pairs if name == recorded_name]
     return Match(by, len(pairs), len(equal), len(set(equal)))
 
 
 def _nodes(store: Store, source: RankSource) -> dict[int, str]:
     """Record function ID → the name of the first node with it."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for rows in _rows(store, source, _NODES, ("node_id", "record_function", "name")):
         for row in rows.sort_by("node_id").to_pylist():
             if row["record_function"] is not None:
-                found.setdefault(row["record_function"], row["name"] or "")
-    return found
+                names.setdefault(row["record_function"], row["name"] or "")
+    return names
 
 
 def _recorded(store: Store, source: RankSource) -> tuple[str, dict[int, str]]:
@@ -117,8 +117,8 @@ def _recorded(store: Store, source: RankSource) -> tuple[str, dict[int, str]]:
         chosen = pc.is_in(rows.column("category"), pa.array(_NAMED))
         for row in rows.filter(chosen).to_pylist():
             name = row["name"] or ""
-            found = _RECORD_FUNCTION.search(row["args"] or "")
-            if found and (number := int(found[1])):
+            match = _RECORD_FUNCTION.search(row["args"] or "")
+            if match and (number := int(match[1])):
                 by_record.setdefault(number, name)
             if row["category"] == _OPERATOR and row["external_id"] is not None:
                 by_external.setdefault(row["external_id"], name)
@@ -149,8 +149,8 @@ def publish(
     are refused; other runs are not affected.
     """
     by_run: dict[str, list[Source]] = defaultdict(list)
-    for one in ready:
-        by_run[one.target.run].append(one)
+    for source in ready:
+        by_run[source.target.run].append(source)
     outcomes: list[FileOutcome] = []
     written: dict[str, RunVersion] = {}
     waiting: dict[str, tuple[int, int]] = {}
@@ -159,19 +159,19 @@ def publish(
             check_text(redactor, "a label", labels_of(options, members))
             automatic = automatic_labels(store, run, options, members, redactor)
             committed = list(zip(members, _committed(store, members), strict=True))
-            kept, refused = _of_one_run(store, run, committed)
+            matching, refused = _of_one_run(store, run, committed)
             outcomes += refused
             if refused and options.strict:
-                outcomes += [file_outcome(one, "refused", "another file is refused") for one, _ in kept]
-            if not kept or (refused and options.strict):
+                outcomes += [file_outcome(one, "refused", "another file is refused") for one, _ in matching]
+            if not matching or (refused and options.strict):
                 continue
-            members = [one for one, _ in kept]
-            published, names = _publish_run(store, options, run, kept, automatic)
+            members = [source for source, _ in matching]
+            published, names = _publish_run(store, options, run, matching, automatic)
         except TwError as error:
-            outcomes += [file_outcome(one, "refused", error.message, error.hint) for one in members]
+            outcomes += [file_outcome(source, "refused", error.message, error.hint) for source in members]
             continue
         outcomes += [
-            _published_outcome(one, name, published) for one, name in zip(members, names, strict=True)
+            _published_outcome(source, name, published) for source, name in zip(members, names, strict=True)
         ]
         if published.version:
             written[run] = published.version
@@ -190,8 +190,8 @@ def _of_one_run(
     unmatched = {source.name: match for source, match in mismatches(store, store.newest(run), sources)}
     hint = "record both files in one run, with the same steps"
     refused = [
-        file_outcome(one, "refused", unmatched[source.name].reason, hint)
-        for one, source in members
+        file_outcome(member, "refused", unmatched[source.name].reason, hint)
+        for member, source in members
         if source.name in unmatched
     ]
     return [pair for pair in members if pair[1].name not in unmatched], refused
@@ -201,8 +201,8 @@ def _publish_run(
     store: Store, options: Options, run: str, committed: Sequence[_Committed], automatic: Mapping[str, str]
 ) -> tuple[Published, tuple[str, ...]]:
     """The result of publishing, and the name of each member's source."""
-    members, sources = [one for one, _ in committed], tuple(source for _, source in committed)
-    paths = {one.name: member.file.path for one, member in zip(sources, members, strict=True)}
+    members, sources = [member for member, _ in committed], tuple(source for _, source in committed)
+    paths = {source.name: member.file.path for source, member in zip(sources, members, strict=True)}
 
     def begins_with(stored: RankSource, new: RankSource) -> bool:
         from tracewarehouse.formats.file_text import prefix_digest
@@ -216,7 +216,7 @@ def _publish_run(
             raise TwError("another start of the job was stored at the same time", "ingest the inbox again")
 
     version = store.newest(run)
-    identities = {(one.rank, *one.identity) for one in sources}
+    identities = {(source.rank, *source.identity) for source in sources}
     same = [one for one in version.sources if (one.rank, *one.identity) in identities] if version else []
     changes = Changes(
         sources=sources,
@@ -229,32 +229,32 @@ def _publish_run(
         expected_ranks=options.expect_ranks,
         begins_with=begins_with,
         # Their content is the same, but they are damaged, or `replace` is set.
-        damaged=frozenset(one.name for one in same if options.replace or has_damage(store, one)),
+        damaged=frozenset(source.name for source in same if options.replace or has_damage(store, source)),
     )
-    return store.publish(run, changes, check), tuple(one.name for one in sources)
+    return store.publish(run, changes, check), tuple(source.name for source in sources)
 
 
 def _committed(store: Store, members: Sequence[Source]) -> tuple[RankSource, ...]:
     """The committed source of each member; sources that were only staged are committed now."""
-    found: dict[tuple[int, str], RankSource] = {}
-    for folder in sorted({one.committed.staged for one in members if one.committed.staged}):
-        found |= {(one.rank, one.uid): one for one in store.commit(staged_in(folder))}
-    names = sorted({one.committed.commit for one in members if one.committed.commit})
+    by_uid: dict[tuple[int, str], RankSource] = {}
+    for folder in sorted({source.committed.staged for source in members if source.committed.staged}):
+        by_uid |= {(source.rank, source.uid): source for source in store.commit(staged_in(folder))}
+    names = sorted({source.committed.commit for source in members if source.committed.commit})
     for commit in commits.read_many(store.objects, members[0].target.run, names):
         if isinstance(commit, TwError):
             raise commit
-        found |= {(one.rank, one.uid): one for one in commit.sources}
-    return tuple(found[one.target.rank, one.committed.uid] for one in members)
+        by_uid |= {(source.rank, source.uid): source for source in commit.sources}
+    return tuple(by_uid[source.target.rank, source.committed.uid] for source in members)
 
 
 def labels_of(options: Options, members: Iterable[Source]) -> dict[str, str]:
     """A run's labels: those of the training job, its window number, and those of the options."""
     labels: dict[str, str] = {}
-    for one in sorted(members, key=lambda one: one.target.rank):
-        if one.file.note:
-            labels |= one.file.note.labels
-        if one.target.window_number is not None:
-            labels["span"] = str(one.target.window_number)
+    for source in sorted(members, key=lambda source: source.target.rank):
+        if source.file.note:
+            labels |= source.file.note.labels
+        if source.target.window_number is not None:
+            labels["span"] = str(source.target.window_number)
     return labels | dict(options.labels)
 
 
@@ -262,13 +262,13 @@ def automatic_labels(
     store: Store, run: str, options: Options, members: Sequence[Source], redactor: Redactor
 ) -> dict[str, str]:
     """Labels from the environment of the call, without those that the run has; none for spooled traces."""
-    if not options.auto_labels or any(one.file.note for one in members):
+    if not options.auto_labels or any(source.file.note for source in members):
         return {}
     version = store.newest(run)
     stored = version.labels if version else {}
     folders = frozenset(Path(os.sep) if one.file.object else folder_of(one.file.path) for one in members)
-    found = labels_of_process(redactor, Recorded(folders, min(map(_recorded_ns, members))))
-    return {key: value for key, value in found.items() if key not in stored}
+    automatic = labels_of_process(redactor, Recorded(folders, min(map(_recorded_ns, members))))
+    return {key: value for key, value in automatic.items() if key not in stored}
 
 
 def _recorded_ns(source: Source) -> int:
@@ -279,9 +279,9 @@ def _recorded_ns(source: Source) -> int:
 
 def host_label(sources: Sequence[RankSource | Staged]) -> dict[str, str]:
     """The host that the traces name, if these are all ranks of the run and there is only one host."""
-    ranks = len({one.rank for one in sources})
-    sizes = {one.facts.get("world_size") for one in sources}
-    hosts = {one.facts.get("host") for one in sources}
+    ranks = len({source.rank for source in sources})
+    sizes = {source.facts.get("world_size") for source in sources}
+    hosts = {source.facts.get("host") for source in sources}
     host = hosts.pop() if len(hosts) == 1 and sizes <= {None, ranks} else None
     return {"host": host} if isinstance(host, str) else {}
 
@@ -289,29 +289,29 @@ def host_label(sources: Sequence[RankSource | Staged]) -> dict[str, str]:
 def relabel(store: Store, options: Options, runs: Iterable[str]) -> dict[str, RunVersion]:
     """Sets the labels of the options on otherwise unchanged runs; returns the new versions."""
     stored = [run for run in runs if store.newest(run)] if options.labels else []
-    found = {run: store.relabel(run, dict(options.labels)).version for run in stored}
-    return {run: version for run, version in found.items() if version}
+    versions = {run: store.relabel(run, dict(options.labels)).version for run in stored}
+    return {run: version for run, version in versions.items() if version}
 
 
-def _published_outcome(one: Source, name: str, published: Published) -> FileOutcome:
+def _published_outcome(source: Source, name: str, published: Published) -> FileOutcome:
     result = published.outcome.get(name, "added")
     if result == "conflict":
-        return conflict(one)
+        return conflict(source)
     if result == "same":
-        return file_outcome(one, "same", "already stored")
+        return file_outcome(source, "same", "already stored")
     if result == "pending" or published.pending:
-        there, expected = published.pending or (0, 0)
-        return file_outcome(one, "pending", f"waiting for ranks: {there} of {expected} present")
+        present, expected = published.pending or (0, 0)
+        return file_outcome(source, "pending", f"waiting for ranks: {present} of {expected} present")
     return file_outcome(
-        one, one.committed.status, "replaced what was stored" if result == "replaced" else None
+        source, source.committed.status, "replaced what was stored" if result == "replaced" else None
     )
 
 
 def file_outcome(
-    one: Source, state: State, reason: str | None = None, hint: str | None = None
+    source: Source, state: State, reason: str | None = None, hint: str | None = None
 ) -> FileOutcome:
     """The outcome of a source whose tables were built."""
-    return one.outcome(state, reason, hint, one.committed.content)
+    return source.outcome(state, reason, hint, source.committed.content)
 
 
 def run_outcomes(
@@ -324,16 +324,16 @@ def run_outcomes(
 
     `waiting`: the runs that wait for ranks, with the numbers of ranks present and expected.
     """
-    runs = sorted({one.run for one in files if one.run and one.state != "refused"} | written.keys())
+    runs = sorted({file.run for file in files if file.run and file.state != "refused"} | written.keys())
     return tuple(_run_outcome(store, run, written.get(run), waiting.get(run)) for run in runs)
 
 
 def _run_outcome(
-    store: Store, run: str, new: RunVersion | None, waiting: tuple[int, int] | None
+    store: Store, run: str, written: RunVersion | None, waiting: tuple[int, int] | None
 ) -> RunOutcome:
-    version, written = new or store.newest(run), new is not None
+    version, is_written = written or store.newest(run), written is not None
     if version is None:
-        return RunOutcome(run, None, written, waiting=waiting)
+        return RunOutcome(run, None, is_written, waiting=waiting)
     rules = tuple(
         (fired.rule, fired.example if fired.rank is None else f"rank {fired.rank}: {fired.example}")
         for fired in run_issues([SelectedRun(version, version.ranks)])
@@ -341,4 +341,4 @@ def _run_outcome(
     expected, start_ns = expected_ranks(version), version.brief.start_ns
     recorded = recording_verdict(recording_limits([SelectedRun(version, version.ranks)]))
     ranks = version.ranks
-    return RunOutcome(run, version.number, written, ranks, expected, waiting, rules, start_ns, recorded)
+    return RunOutcome(run, version.number, is_written, ranks, expected, waiting, rules, start_ns, recorded)
