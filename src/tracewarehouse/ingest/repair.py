@@ -70,13 +70,13 @@ class TableRepair(Struct):
         faults = self._faults(newest, unpublished)
         if not faults:
             return
-        held = newest.paths if newest else frozenset()
-        for key in sorted(faults.keys() - held):
+        current_paths = newest.paths if newest else frozenset()
+        for key in sorted(faults.keys() - current_paths):
             self.steps.append(Step(self.run, key, f"taken out, older versions lack it: {faults[key]}", True))
         gone = {layout.commit(self.run, one.commit) for one in unpublished if _has_fault(one, faults)}
         for key in sorted(gone):
             self.steps.append(Step(self.run, key, "unpublished commit lost: ingest its traces again", True))
-        if newest is not None and not held.isdisjoint(faults):
+        if newest is not None and not current_paths.isdisjoint(faults):
             self._rebuild(newest, faults)
         if not self.dry_run:
             self.store.take_out(self.run, [*faults, *gone])
@@ -85,16 +85,16 @@ class TableRepair(Struct):
         """Key → problem of each damaged file of a version or commit, except those taken out before."""
         sources = [*unpublished, *(one for version in self.versions.values() for one in version.sources)]
         files = {file.path: file for source in sources for file in source.files}
-        known = frozenset(newest.taken_out) - newest.paths if newest else frozenset()
-        found = stored_faults(self.store, {key: file for key, file in files.items() if key not in known})
-        return {key: what for key, what in found.items() if what is not None}
+        aside = frozenset(newest.taken_out) - newest.paths if newest else frozenset()
+        faults = stored_faults(self.store, {key: file for key, file in files.items() if key not in aside})
+        return {key: fault for key, fault in faults.items() if fault is not None}
 
     def _unpublished(self) -> list[RankSource]:
         settled = self.store.settled(self.run)
         names = (name.text for name in commits.names(self.store.objects, self.run))
-        todo = [name for name in names if name not in settled]
-        found = commits.read_many(self.store.objects, self.run, todo)
-        return [source for commit in found if not isinstance(commit, TwError) for source in commit.sources]
+        unsettled = [name for name in names if name not in settled]
+        listed = commits.read_many(self.store.objects, self.run, unsettled)
+        return [source for commit in listed if not isinstance(commit, TwError) for source in commit.sources]
 
     def _rebuild(self, version: RunVersion, faults: Mapping[str, str]) -> None:
         """Publishes the run with rebuilt tables, and without the sources whose events are damaged."""
@@ -102,17 +102,17 @@ class TableRepair(Struct):
         lost = [source for source in affected if _damaged(source, faults) & set(_NEEDED)]
         for source in lost:
             name = str(source.facts.get("source_name"))
-            one = LostSource(version.run, source.rank, name, source.digest, source.text_bytes)
-            self.lost.append(one)
+            lost_source = LostSource(version.run, source.rank, name, source.digest, source.text_bytes)
+            self.lost.append(lost_source)
             key = next(file.path for file in source.files if file.path in faults and file.table in _NEEDED)
-            self.steps.append(Step(self.run, key, one.line, True))
-        rest = [source for source in affected if source not in lost]
+            self.steps.append(Step(self.run, key, lost_source.line, True))
+        rebuildable = [source for source in affected if source not in lost]
         derived = {contract.name for contract in self.catalog.tables() if contract.derived}
-        self._describe(rest, faults, derived)
+        self._describe(rebuildable, faults, derived)
         if self.dry_run:
             return
         with self.store.staging() as staging:
-            staged = [*self._built(version, rest, faults, derived, staging)]
+            staged = [*self._built(version, rebuildable, faults, derived, staging)]
             sources = self.store.commit(staged) if staged else ()
             changes = Changes(
                 sources=sources, rebuilt=True, drop_sources=frozenset(source.name for source in lost)
@@ -131,8 +131,8 @@ class TableRepair(Struct):
             if key in gone:
                 continue
             is_loss = table == "data_quality"
-            more = "; findings from reading the trace are lost" if is_loss else ""
-            text = f"{table} rebuilt from events: {faults[key]}{more}"
+            note = "; findings from reading the trace are lost" if is_loss else ""
+            text = f"{table} rebuilt from events: {faults[key]}{note}"
             self.steps.append(Step(self.run, key, text, is_loss))
 
     def _built(
@@ -147,14 +147,14 @@ class TableRepair(Struct):
             headers = self.store.headers(sources)
         except TwError:
             headers = {}
-        tasks, others, own = [], [], kernel_rules_of(self.store)
+        tasks, outdated, own = [], [], kernel_rules_of(self.store)
         for source in sources:
             damaged = _damaged(source, faults)
-            wanted = tuple(
+            tables = tuple(
                 self.catalog.get(table, kind="table").ref for table in sorted(damaged - {*derived})
             )
-            if wanted:
-                wanted = with_classified(self.catalog, source, wanted, digest_of(own))
+            if tables:
+                tables = with_classified(self.catalog, source, tables, digest_of(own))
                 stored = {
                     table: stored_files(self.store, self.catalog, version, source, table)
                     for table in READ
@@ -163,16 +163,16 @@ class TableRepair(Struct):
                 header = headers.get(source.name, "{}")
                 tasks.append(
                     Rebuild(
-                        source, header, stored, staging / source.name, self.catalog.folder, wanted, own=own
+                        source, header, stored, staging / source.name, self.catalog.folder, tables, own=own
                     )
                 )
             else:
                 facts, definitions = dict(source.facts), source.definitions
-                others.append(rebuilt(source, headers.get(source.name, "{}"), (), facts, definitions))
+                outdated.append(rebuilt(source, headers.get(source.name, "{}"), (), facts, definitions))
         by_rank = {(source.rank, source.digest, source.part): source for source in sources}
-        for one in (*built(tasks), *others):
-            source = by_rank[one.rank, one.digest, one.part]
-            yield _without_damage(one, source, faults, derived)
+        for staged in (*built(tasks), *outdated):
+            source = by_rank[staged.rank, staged.digest, staged.part]
+            yield _without_damage(staged, source, faults, derived)
 
 
 def _has_fault(source: RankSource, faults: Collection[str]) -> bool:
@@ -188,14 +188,14 @@ def _without_damage(
     staged: Staged, source: RankSource, faults: Collection[str], derived: Collection[str]
 ) -> Staged:
     """The staged source without its damaged files; damaged derived tables become outdated."""
-    kept = tuple(file for file in staged.kept if file.path not in faults)
+    kept_files = tuple(file for file in staged.kept if file.path not in faults)
     gone = _damaged(source, faults).intersection(derived)
     if not gone:
-        return replace(staged, kept=kept)
+        return replace(staged, kept=kept_files)
     facts: dict[str, Json] = dict(staged.facts)
     tables = facts.get("tables")
     if isinstance(tables, dict):
         facts["tables"] = {name: versions for name, versions in tables.items() if name not in derived}
     facts |= outdated_derivations(facts)
-    kept = tuple(file for file in kept if file.table not in derived)
-    return replace(staged, kept=kept, facts=facts)
+    kept_files = tuple(file for file in kept_files if file.table not in derived)
+    return replace(staged, kept=kept_files, facts=facts)

@@ -43,12 +43,12 @@ def jobs(requested: int | None, paths: Iterable[Path], object_bytes: Iterable[in
     sizes = [*(path.stat().st_size for path in paths if path.exists()), *object_bytes]
     if requested is None and sum(sizes) < 2 * _WORTH_A_PROCESS_BYTES:
         return 1
-    wanted = requested or min(cores(), _processes_by_memory())
+    processes = requested or min(cores(), _processes_by_memory())
     # Each process has pipes to this one, whose number of open files is limited.
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY:
-        wanted = min(wanted, (most - _OWN_FILES) // _FILES_PER_PROCESS)
-    return max(1, min(wanted, len(sizes)))
+        processes = min(processes, (most - _OWN_FILES) // _FILES_PER_PROCESS)
+    return max(1, min(processes, len(sizes)))
 
 
 def rebuild_jobs(text_bytes: Iterable[int]) -> int:
@@ -121,5 +121,5 @@ def release_memory() -> None:
 
 @cache
 def _trim() -> Callable[[int], int] | None:
-    found: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
-    return found
+    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    return trim

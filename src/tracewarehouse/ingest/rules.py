@@ -151,15 +151,15 @@ class Rules:
         Activity and kind are those of the first matching kernel rule of the category, None without a match. A
         null name counts as empty. The category `uncategorized` has the rules for GPU activities without one.
         """
-        found: dict[tuple[str, str | None], tuple[Any, ...]] = {}
+        kinds: dict[tuple[str, str | None], tuple[Any, ...]] = {}
         by_category: dict[str, list[str | None]] = {}
         for category, name in dict.fromkeys(pairs):
             by_category.setdefault(category, []).append(name)
         for category, names in by_category.items():
             rules = [row for row in self._list("kernel_rules") if row["category"] == category]
             rows = self._evaluated(f"kind {category}", partial(_kinds, rules), names)
-            found |= {(category, name): row for name, row in zip(names, rows, strict=True)}
-        return [found[pair] for pair in pairs]
+            kinds |= {(category, name): row for name, row in zip(names, rows, strict=True)}
+        return [kinds[pair] for pair in pairs]
 
     def communicate(self, operators: Sequence[str | None]) -> list[bool]:
         """Whether a kernel that one of these operators launches itself is communication."""
@@ -177,8 +177,8 @@ class Rules:
         launch, sync = ([row for row in rows if row["action"] == action] for action in ("launch", "sync"))
 
         def evaluate(texts: pa.Array) -> Iterable[tuple[bool, bool]]:
-            found = (_first(texts, listed, "action") for listed in (launch, sync))
-            return zip(*([action is not None for action in actions] for actions in found), strict=True)
+            columns = (_first(texts, listed, "action") for listed in (launch, sync))
+            return zip(*([action is not None for action in actions] for actions in columns), strict=True)
 
         return self._evaluated("calls", evaluate, names)
 
@@ -186,16 +186,16 @@ class Rules:
         """Whether the pattern (RE2) is found anywhere in each text; False for null."""
 
         def evaluate(texts: pa.Array) -> list[bool]:
-            matches: list[bool] = pc.match_substring_regex(texts, pattern=pattern).to_pylist()
-            return matches
+            matched: list[bool] = pc.match_substring_regex(texts, pattern=pattern).to_pylist()
+            return matched
 
-        found = self._evaluated(f"matches {pattern}", evaluate, texts)
-        return [text is not None and matches for text, matches in zip(texts, found, strict=True)]
+        matches = self._evaluated(f"matches {pattern}", evaluate, texts)
+        return [text is not None and match for text, match in zip(texts, matches, strict=True)]
 
     def extracted(self, pattern: str, texts: Sequence[str | None]) -> list[str | None]:
         """The first group of the pattern (RE2) in each text; "" without a match, None for null."""
-        found = self._computed(f"regexp_extract(text, {quote_text(pattern)}, 1)", texts)
-        return [None if text is None else match for text, match in zip(texts, found, strict=True)]
+        matches = self._computed(f"regexp_extract(text, {quote_text(pattern)}, 1)", texts)
+        return [None if text is None else match for text, match in zip(texts, matches, strict=True)]
 
     def numbers(self, texts: Sequence[str | None]) -> list[float | None]:
         """Each text cast to DOUBLE by SQL; None if that fails."""
@@ -218,15 +218,15 @@ class Rules:
         self, key: str, evaluate: Callable[[pa.Array], Iterable[Any]], texts: Sequence[str | None]
     ) -> list[Any]:
         """The value of each text, null as that of an empty one."""
-        given = [text or "" for text in texts]
+        keys = [text or "" for text in texts]
         with self._lock:
-            known = self._known.setdefault(key, {})
-            new = [text for text in dict.fromkeys(given) if text not in known]
-            if new:
-                known |= zip(new, evaluate(pa.array(new, pa.string())), strict=True)
-            values = [known[text] for text in given]
-            if len(known) > _REMEMBERED:
-                known.clear()
+            value_of = self._known.setdefault(key, {})
+            unknown = [text for text in dict.fromkeys(keys) if text not in value_of]
+            if unknown:
+                value_of |= zip(unknown, evaluate(pa.array(unknown, pa.string())), strict=True)
+            values = [value_of[text] for text in keys]
+            if len(value_of) > _REMEMBERED:
+                value_of.clear()
         return values
 
     def _computed(self, term: str, texts: Sequence[str | None]) -> list[Any]:
@@ -254,17 +254,17 @@ def _kinds(rules: Sequence[Mapping[str, Any]], names: pa.Array) -> Iterable[tupl
     short = pc.replace_substring_regex(
         pc.fill_null(short, ""), pattern=_COMPILER_SUFFIX, replacement="", max_replacements=1
     )
-    found = (_first(names, rules, field) for field in ("activity", "kind"))
-    return zip(*found, short.to_pylist(), strict=True)
+    columns = (_first(names, rules, field) for field in ("activity", "kind"))
+    return zip(*columns, short.to_pylist(), strict=True)
 
 
 def _first(texts: pa.Array, rules: Sequence[Mapping[str, Any]], field: str) -> list[Any]:
     """The field of the first rule whose pattern is found in each text, else None."""
     values: list[Any] = [None] * len(texts)
     for rule in reversed(rules):
-        found = pc.match_substring_regex(texts, pattern=rule["pattern"])
-        for place in pc.indices_nonzero(found).to_pylist():
-            values[place] = rule[field]
+        matches = pc.match_substring_regex(texts, pattern=rule["pattern"])
+        for position in pc.indices_nonzero(matches).to_pylist():
+            values[position] = rule[field]
     return values
 
 
@@ -292,9 +292,9 @@ def kernel_rules_of(store: Store) -> tuple[KernelRule, ...]:
 
 def _check(rules: Sequence[KernelRule]) -> None:
     """Raises ValueError for too many rules, and for patterns that are not RE2 or match everything."""
-    for at, rule in enumerate(rules):
-        place = f" - at `$.rule[{at}].pattern`"
-        if at == _MOST_RULES:
+    for index, rule in enumerate(rules):
+        place = f" - at `$.rule[{index}].pattern`"
+        if index == _MOST_RULES:
             raise ValueError(f"more than {_MOST_RULES} rules; join patterns with |{place}")
         try:
             matches_everything = pc.match_substring_regex(pa.array([""]), rule.pattern)[0].as_py()
@@ -309,16 +309,16 @@ def _line(data: bytes, error: ValueError) -> int:
     if isinstance(error, UnicodeDecodeError):
         return data.count(b"\n", 0, error.start) + 1
     lines = data.decode().splitlines()
-    if found := _LINE.search(str(error)):
-        return int(found[1] or len(lines))
-    tables = [at for at, line in enumerate(lines) if line.lstrip().startswith("[[")]
-    found = _PLACE.search(str(error))
-    unknown, rule, field = found.groups() if found else (None, None, None)
+    if match := _LINE.search(str(error)):
+        return int(match[1] or len(lines))
+    tables = [number for number, line in enumerate(lines) if line.lstrip().startswith("[[")]
+    place = _PLACE.search(str(error))
+    unknown, rule, field = place.groups() if place else (None, None, None)
     first = tables[int(rule)] if rule and int(rule) < len(tables) else 0
     named = (
-        at
-        for at, line in enumerate(lines)
-        if at >= first and line.lstrip("[ ").startswith(unknown or field or "\n")
+        number
+        for number, line in enumerate(lines)
+        if number >= first and line.lstrip("[ ").startswith(unknown or field or "\n")
     )
     return next(named, first) + 1
 
