@@ -80,35 +80,35 @@ class SecretReport(Struct):
 def scan_traces(paths: Iterable[str | PathLike[str]], policy: Policy = NO_POLICY) -> SecretReport:
     """Reads trace files, and folders of them, and stores nothing. Other files are listed as not searched."""
     redactor = Redactor(b"", policy)
-    files, others = discover(paths)
+    files, excluded = discover(paths)
     report = SecretReport()
-    for other in others:
-        name, reason = str(other.path), other.reason or ""
-        if other.state == "skipped":
+    for outcome in excluded:
+        name, reason = str(outcome.path), outcome.reason or ""
+        if outcome.state == "skipped":
             name, reason = clean_name(redactor, name), f"skipped: it {reason}"
         report.failed.append(NotScanned(name, reason))
     for file in files:
         path = file.path
-        shown = clean_name(redactor, str(path))
-        report.found += _of_text(redactor, shown, "file name", path.name)
-        _search_trace(report, path, shown, policy)
+        clean_path = clean_name(redactor, str(path))
+        report.found += _of_text(redactor, clean_path, "file name", path.name)
+        _search_trace(report, path, clean_path, policy)
     return report
 
 
-def _search_trace(report: SecretReport, path: Path, shown: str, policy: Policy, run: str = "") -> None:
+def _search_trace(report: SecretReport, path: Path, clean_path: str, policy: Policy, run: str = "") -> None:
     """Adds the secrets in a trace file to the report."""
     try:
         hits = _trace_redactions(path, policy)
     except UnsupportedFormatError as error:
         if error.format != EXPECTED_RESULTS:  # which `tw simulate` writes beside the traces
-            report.failed.append(NotScanned(shown, f"skipped: it is {error.description}"))
+            report.failed.append(NotScanned(clean_path, f"skipped: it is {error.description}"))
         return
     except Exception as error:  # whatever a file does to its reader, the others are searched
-        report.failed.append(NotScanned(shown, str(error) or type(error).__name__))
+        report.failed.append(NotScanned(clean_path, str(error) or type(error).__name__))
         return
     report.files += 1
     places = Counter((_place(hit), hit.kind) for hit in hits)
-    report.found += [SecretFound(shown, *place, count, run) for place, count in sorted(places.items())]
+    report.found += [SecretFound(clean_path, *place, count, run) for place, count in sorted(places.items())]
 
 
 def _trace_redactions(path: Path, policy: Policy) -> list[Redaction]:
@@ -136,43 +136,43 @@ def scan_warehouse(store: Versions, runs: Sequence[str] | None, policy: Policy =
     """
     redactor = Redactor(b"", policy)
     keys = None if runs is None else {run_key(run) for run in runs}
-    report, seen = SecretReport(), set()
+    report, found_runs = SecretReport(), set()
     for entry in store.objects.walk(""):
         path, place = store.path(entry.key), PurePosixPath(entry.key)
         run = _run_of(place)
-        seen.add(run)
+        found_runs.add(run)
         if place.as_posix() == POLICY_FILE or (keys is not None and run not in keys):
             continue
         is_spooled = place.parts[0] == INBOX and path.suffix != NOTE_SUFFIX
         if is_spooled and path.name.startswith("."):  # still being written
             continue
-        shown = "/".join(clean_name(redactor, part) for part in place.parts)
-        report.found += _of_text(redactor, shown, "path", place.as_posix(), run)
+        clean_path = "/".join(clean_name(redactor, part) for part in place.parts)
+        report.found += _of_text(redactor, clean_path, "path", place.as_posix(), run)
         if is_spooled:
-            _search_trace(report, path, shown, policy, run)
+            _search_trace(report, path, clean_path, policy, run)
             continue
         try:
             for where, texts in _texts(path):
                 kinds: Counter[str] = Counter()
-                for at in redactor.flagged(texts):
-                    kinds.update(redactor.clean(texts[at].as_py())[1])
+                for index in redactor.flagged(texts):
+                    kinds.update(redactor.clean(texts[index].as_py())[1])
                 counts = sorted(kinds.items())
-                report.found += (SecretFound(shown, where, kind, count, run) for kind, count in counts)
+                report.found += (SecretFound(clean_path, where, kind, count, run) for kind, count in counts)
         except Exception as error:  # a damaged file hides no other
-            report.failed.append(NotScanned(shown, str(error) or type(error).__name__))
+            report.failed.append(NotScanned(clean_path, str(error) or type(error).__name__))
             continue
         report.files += 1
-    for unknown in (run for run in runs or () if run_key(run) not in seen):
+    for unknown in (run for run in runs or () if run_key(run) not in found_runs):
         raise UnknownName("run", unknown, store.runs())
     return report
 
 
 def _run_of(place: PurePosixPath) -> str:
     """The key of the run that a file belongs to, by its path."""
-    parts = place.parts
-    if parts[0] != INBOX:
+    names = place.parts
+    if names[0] != INBOX:
         return layout.run_of(place.as_posix()) or ""
-    return parts[1].lower() if parts[0] == INBOX and len(parts) > 2 else ""
+    return names[1].lower() if names[0] == INBOX and len(names) > 2 else ""
 
 
 def _texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
@@ -186,17 +186,17 @@ def _texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
     elif path.suffix in (".json", ".tw"):
         yield "content", pa.array([path.read_text(encoding="utf-8", errors="replace")])
     else:
-        parts = (match[0].decode() for match in _PRINTABLE.finditer(path.read_bytes()))
-        yield "content", pa.array(list(dict.fromkeys(parts)), pa.string())
+        printable = (match[0].decode() for match in _PRINTABLE.finditer(path.read_bytes()))
+        yield "content", pa.array(list(dict.fromkeys(printable)), pa.string())
 
 
 def _parquet_texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        said = file.schema_arrow.metadata or {}
-        more = file.metadata.metadata or {}
-        values = {key: value for key, value in {**more, **said}.items() if key != b"ARROW:schema"}
+        of_schema = file.schema_arrow.metadata or {}
+        of_file = file.metadata.metadata or {}
+        values = {key: value for key, value in {**of_file, **of_schema}.items() if key != b"ARROW:schema"}
         yield "metadata", pa.array([value.decode(errors="replace") for value in values.values()], pa.string())
         for batch in file.iter_batches(_BATCH_ROWS):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -213,8 +213,8 @@ def _duckdb_texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
     definitions = "SELECT sql FROM duckdb_views() UNION ALL SELECT macro_definition FROM duckdb_functions()"
     listed = "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal"
     with connect(database=path, read_only=True) as con:
-        found = (text for (text,) in con.execute(definitions).fetchall() if text)
-        yield "definitions", pa.array(list(dict.fromkeys(found)), pa.string())
+        sql_texts = (text for (text,) in con.execute(definitions).fetchall() if text)
+        yield "definitions", pa.array(list(dict.fromkeys(sql_texts)), pa.string())
         for schema, name in con.execute(listed).fetchall():
             rows = con.sql(f"FROM {quote_name(schema)}.{quote_name(name)}").to_arrow_table()
             for column in rows.column_names:
@@ -278,12 +278,12 @@ class CleanRows(Struct, frozen=True, dict=True):
     def _clean(self, texts: pa.Array) -> pa.Array:
         encoded = texts.dictionary_encode()
         distinct = encoded.dictionary.cast(pa.string())
-        places = self._redactor.flagged(distinct)
-        if not places:
+        flagged = self._redactor.flagged(distinct)
+        if not flagged:
             return texts
         clean = distinct.to_pylist()
-        for at in places:
-            clean[at] = self._redactor.clean(clean[at])[0]
+        for index in flagged:
+            clean[index] = self._redactor.clean(clean[index])[0]
         return pa.array(clean, texts.type).take(encoded.indices)
 
 
@@ -367,8 +367,8 @@ class SecretRemoval(Struct, frozen=True, dict=True):
         """Redacts the reasons of acknowledged changes; how many there were."""
         changed = 0
         for fields in self.store.acknowledged():
-            text, found = self._redactor.text(json.dumps({"reason": fields["why"]}))
-            if found:
+            text, hits = self._redactor.text(json.dumps({"reason": fields["why"]}))
+            if hits:
                 key = layout.acknowledgement_key(fields["metric"], fields["run"], fields["source"])
                 self.store.acknowledge(key, {**fields, "why": json.loads(text)["reason"]})
                 changed += 1
@@ -393,8 +393,8 @@ class SecretRemoval(Struct, frozen=True, dict=True):
             complete(self.store, copied_rows)
         for name in former:
             prefixes = [f"{folder}/{run_key(name)}/" for folder in _FOLDERS]
-            left = [entry.key for prefix in prefixes for entry in self.store.objects.walk(prefix)]
-            self.store.objects.delete([*left, layout.entry(name), layout.waiting(name)])
+            leftovers = [entry.key for prefix in prefixes for entry in self.store.objects.walk(prefix)]
+            self.store.objects.delete([*leftovers, layout.entry(name), layout.waiting(name)])
         self.store.forget()
 
 

@@ -117,15 +117,15 @@ def _without_copies(files: Sequence[TraceFile]) -> Discovered:
     profiles = {
         file.path.parent: file.path.name for file in reversed(files) if ".xplane.pb" in file.path.name
     }
-    kept: list[TraceFile] = []
+    originals: list[TraceFile] = []
     copies: list[FileOutcome] = []
     for file in files:
         if file.path.parent in profiles and _PROFILE_COPY.search(file.path.name):
             reason = f"is the same recording as {profiles[file.path.parent]}"
             copies.append(FileOutcome(file.path, "skipped", reason=reason))
         else:
-            kept.append(file)
-    return kept, copies
+            originals.append(file)
+    return originals, copies
 
 
 def _refused(path: Path, reason: str, hint: str | None = None) -> FileOutcome:
@@ -176,15 +176,15 @@ def _folder_files(folder: Path) -> Iterator[TraceFile | FileOutcome]:
 def _walk(folder: Path, walked: set[tuple[int, int]] | None = None) -> Iterator[TraceFile | FileOutcome]:
     try:
         # A link to a parent folder would never end, and one to a folder above the first would leave it.
-        seen = {_identity(parent) for parent in folder.resolve().parents} if walked is None else walked
+        walked = {_identity(parent) for parent in folder.resolve().parents} if walked is None else walked
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         identity = _identity(folder)
     except OSError as error:
         yield _refused(folder, _reason(error), "check the folder's permissions")
         return
-    if identity in seen:
+    if identity in walked:
         return
-    seen.add(identity)
+    walked.add(identity)
     for entry in entries:
         if entry.name.startswith(".") or TEMPORARY.search(entry.name):
             continue
@@ -197,7 +197,7 @@ def _walk(folder: Path, walked: set[tuple[int, int]] | None = None) -> Iterator[
         if is_folder and _is_trace(path):
             yield TraceFile(path, named=False)
         elif is_folder and not is_warehouse(path):
-            yield from _walk(path, seen)
+            yield from _walk(path, walked)
         elif is_file:
             yield from _file_in_folder(path)
 
@@ -205,8 +205,8 @@ def _walk(folder: Path, walked: set[tuple[int, int]] | None = None) -> Iterator[
 def _file_in_folder(path: Path) -> Iterator[TraceFile | FileOutcome]:
     """A trace, or another file to report; nothing for a file that belongs to the trace in another."""
     tables = csv_tables(path)
-    if other := same_recording(path):
-        yield FileOutcome(path, "skipped", reason=f"is the same recording as {other}")
+    if original := same_recording(path):
+        yield FileOutcome(path, "skipped", reason=f"is the same recording as {original}")
     elif path == next(iter(tables.values()), None) or TRACE_NAMES.search(path.name):
         yield TraceFile(path, named=False)
     elif _CSV_STATISTICS.search(path.name):
@@ -269,22 +269,22 @@ def paired(sources: Sequence[Source]) -> list[Source]:
     Nsight Systems writes one per process, which may have the name of the trace; NCCL's plug-in one per
     communicator.
     """
-    recordings = [one for one in sources if one.format.name.startswith(RECORDINGS)]
+    recordings = [source for source in sources if source.format.name.startswith(RECORDINGS)]
     beside: dict[tuple[Path, str], tuple[Source, ...]] = {}
     for trace in sources if recordings else ():
         if trace.part.start_ns is None:
             continue
         for tool in RECORDINGS:
-            of_tool = (one for one in recordings if one.format.name.startswith(tool))
-            found = [one for one in of_tool if _is_of_one_process(trace.part, one.part)]
-            found = [one for one in found if one.file.path.parent == trace.file.path.parent] or found
-            if tool == NSIGHT and len(found) > 1:
+            of_tool = (source for source in recordings if source.format.name.startswith(tool))
+            matching = [source for source in of_tool if _is_of_one_process(trace.part, source.part)]
+            matching = [one for one in matching if one.file.path.parent == trace.file.path.parent] or matching
+            if tool == NSIGHT and len(matching) > 1:
                 name = stem(trace.file.path.name)
-                found = [one for one in found if stem(one.file.path.name) == name]
-            if tool != NSIGHT or len(found) == 1:
-                beside[trace.key] = (*beside.get(trace.key, ()), *found)
-    used = {one.key for found in beside.values() for one in found}
-    return [replace(one, beside=beside.get(one.key, ())) for one in sources if one.key not in used]
+                matching = [source for source in matching if stem(source.file.path.name) == name]
+            if tool != NSIGHT or len(matching) == 1:
+                beside[trace.key] = (*beside.get(trace.key, ()), *matching)
+    paired_keys = {source.key for matching in beside.values() for source in matching}
+    return [replace(one, beside=beside.get(one.key, ())) for one in sources if one.key not in paired_keys]
 
 
 def _is_of_one_process(trace: Part, recording: Part) -> bool:
@@ -329,8 +329,8 @@ def _fetch_heads(files: Sequence[TraceFile]) -> dict[Path, Failure]:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(min(_IN_FLIGHT, len(objects))) as pool:
-        done = zip(objects, pool.map(_fetch_head, objects), strict=True)
-        return {file.path: failure for file, failure in done if failure}
+        failures = zip(objects, pool.map(_fetch_head, objects), strict=True)
+        return {file.path: failure for file, failure in failures if failure}
 
 
 def _fetch_head(file: TraceFile) -> Failure | None:
@@ -397,8 +397,8 @@ class UrlPath(PosixPath):
 
     def __str__(self) -> str:
         """The URL; a path has one slash where a URL has two."""
-        scheme, separator, rest = super().__str__().partition(":/")
-        return f"{scheme}://{rest}" if separator else scheme
+        scheme, separator, location = super().__str__().partition(":/")
+        return f"{scheme}://{location}" if separator else scheme
 
     def absolute(self) -> UrlPath:
         """The path itself."""
@@ -424,8 +424,8 @@ def discover_objects(urls: Iterable[str], warehouse: Objects) -> Discovered:
             # Not the URL as given: it may have credentials.
             path = UrlPath(url) if isinstance(error, StoreUnavailable) else UrlPath(url.partition("://")[0])
             outcomes.append(_refused(path, error.message.removeprefix(f"{path}: "), error.hint))
-    kept, copies = _without_copies(sorted(files.values(), key=lambda file: file.path.parts))
-    return kept, [*outcomes, *copies]
+    originals, copies = _without_copies(sorted(files.values(), key=lambda file: file.path.parts))
+    return originals, [*outcomes, *copies]
 
 
 def discover_inbox(warehouse: Objects) -> list[TraceFile]:
@@ -442,8 +442,8 @@ def discover_inbox(warehouse: Objects) -> list[TraceFile]:
     for url, spooled in objects.items():
         if not url.endswith(NOTE_SUFFIX):
             path, note = UrlPath(url), objects.get(url + NOTE_SUFFIX)
-            said = parse_note(path.parent.name, note.read() if note else b"")
-            files.append(TraceFile(path, named=False, object=spooled, note=said))
+            spooled_note = parse_note(path.parent.name, note.read() if note else b"")
+            files.append(TraceFile(path, named=False, object=spooled, note=spooled_note))
     return files
 
 
@@ -465,8 +465,8 @@ def _objects_at(url: str, place: SourceLocation) -> Iterator[TraceFile | FileOut
         yield _refused(UrlPath(url), "is a warehouse, not a folder of traces", hint)
     else:
         objects = list(place.objects())
-        found = list(_in_folders(objects, place.key))
-        yield from found or [_nothing(url, bool(objects))]
+        traces = list(_in_folders(objects, place.key))
+        yield from traces or [_nothing(url, bool(objects))]
 
 
 def _nothing(url: str, is_folder: bool) -> FileOutcome:
@@ -478,25 +478,25 @@ def _nothing(url: str, is_folder: bool) -> FileOutcome:
 
 def _matching(url: str, place: SourceLocation) -> Iterator[TraceFile | FileOutcome]:
     """Objects that match, as if each was named, and the traces in folders that match."""
-    parts = place.key.split("/")
-    first = next(number for number, part in enumerate(parts) if "*" in part)
-    folder = type(place)(place.bucket, "/".join(parts[:first]))
-    objects = [one for one in folder.objects() if _matches(one.entry.key.split("/"), parts)]
-    exact = [one for one in objects if one.entry.key.count("/") == len(parts) - 1]
-    below = [one for one in objects if one.entry.key.count("/") >= len(parts)]
-    found: list[TraceFile | FileOutcome] = [
+    pattern = place.key.split("/")
+    first = next(number for number, part in enumerate(pattern) if "*" in part)
+    folder = type(place)(place.bucket, "/".join(pattern[:first]))
+    objects = [one for one in folder.objects() if _matches(one.entry.key.split("/"), pattern)]
+    exact = [one for one in objects if one.entry.key.count("/") == len(pattern) - 1]
+    below = [one for one in objects if one.entry.key.count("/") >= len(pattern)]
+    traces: list[TraceFile | FileOutcome] = [
         TraceFile(UrlPath(one.url), named=True, object=one) for one in exact
     ]
-    found += _in_folders(below, folder.key)
+    traces += _in_folders(below, folder.key)
     hint = "* matches within one folder name or object name"
-    yield from found or [_refused(UrlPath(url), "no object matches", hint)]
+    yield from traces or [_refused(UrlPath(url), "no object matches", hint)]
 
 
-def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
+def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
     """Whether the first names match the parts of a pattern, in which only `*` is special."""
-    return len(names) >= len(parts) and all(
+    return len(names) >= len(pattern) and all(
         fnmatchcase(name, part.replace("[", "[[]")) and (part.startswith(".") or not name.startswith("."))
-        for name, part in zip(names, parts, strict=False)
+        for name, part in zip(names, pattern, strict=False)
     )
 
 
@@ -505,14 +505,14 @@ def _in_folders(objects: Sequence[SourceObject], prefix: str) -> Iterator[TraceF
     warehouses = tuple(
         one.entry.key.removesuffix(WAREHOUSE) for one in objects if one.entry.key.endswith(f"/{WAREHOUSE}")
     )
-    for one in objects:
-        names = one.entry.key.removeprefix(prefix).strip("/").split("/")
-        if one.entry.key.startswith(warehouses) or any(
+    for source_object in objects:
+        names = source_object.entry.key.removeprefix(prefix).strip("/").split("/")
+        if source_object.entry.key.startswith(warehouses) or any(
             name.startswith(".") or TEMPORARY.search(name) for name in names
         ):
             continue
-        path = UrlPath(one.url)
+        path = UrlPath(source_object.url)
         if TRACE_NAMES.search(path.name):
-            yield TraceFile(UrlPath(one.url), named=False, object=one)
+            yield TraceFile(UrlPath(source_object.url), named=False, object=source_object)
         elif path.suffix.lower() in OTHER_FILES:
             yield FileOutcome(path, "skipped", reason=OTHER_FILES[path.suffix.lower()])
