@@ -127,8 +127,8 @@ class Rebuild(Struct, frozen=True):
             tables = files.staged(source.run).get(source.rank, ())
         if self.wanted is not None:
             digest = digest_of(self.own)
-            versions, definitions_, kept = _replacement(rules.catalog, source, self.wanted, digest)
-            return rebuilt(source, self.header, tables, {**facts, **versions}, definitions_, kept)
+            versions, definitions_, kept_files = _replacement(rules.catalog, source, self.wanted, digest)
+            return rebuilt(source, self.header, tables, {**facts, **versions}, definitions_, kept_files)
         facts |= kernel_rules_fact(digest_of(self.own), facts)
         source = replace(source, facts={**source.facts, KERNEL_RULES: facts.get(KERNEL_RULES)})
         staged = rebuilt(source, self.header, tables, facts, definitions(rules.catalog), ())
@@ -142,29 +142,29 @@ class Rebuild(Struct, frozen=True):
         step_pattern = source.facts.get(_STEP_RANGE)
         with system_allocator() if is_large(source.text_bytes) else nullcontext(), ExitStack() as opened:
             tables = self._tables(outcome, spill, opened)
-            given = step_pattern if isinstance(step_pattern, str) else None
-            (found,) = build([RankTables(source.rank, tables, outcome)], rules, add, given)
+            pattern = step_pattern if isinstance(step_pattern, str) else None
+            (built_rank,) = build([RankTables(source.rank, tables, outcome)], rules, add, pattern)
             for table in self.derived:
                 batches = (batch for rows in self._rows(table) for batch in rows.to_batches())
                 if (first := next(batches, None)) is not None:
                     add(table, chain((first,), batches))
         return {
             **source.facts,
-            **found.facts,
+            **built_rank.facts,
             "tables": self._table_versions(rules.catalog),
-            **asdict(found.coverage),
+            **asdict(built_rank.coverage),
         }
 
     def _table_versions(self, catalog: Catalog) -> dict[str, Json]:
         """Table → its stored versions: tables that are built now, empty ones too, and derived tables."""
         from tracewarehouse.ingest.tables.build import stored_tables
 
-        found: dict[str, Json] = {contract.name: [contract.version] for contract in stored_tables(catalog)}
+        versions: dict[str, Json] = {contract.name: [contract.version] for contract in stored_tables(catalog)}
         before = self.source.facts.get("tables")
-        kept = {contract.name for contract in catalog.tables() if contract.derived}
+        derived = {contract.name for contract in catalog.tables() if contract.derived}
         if self.source.facts.get(_DERIVED) and isinstance(before, dict):
-            found |= {table: versions for table, versions in before.items() if table in kept}
-        return found
+            versions |= {table: numbers for table, numbers in before.items() if table in derived}
+        return versions
 
     def _tables(self, outcome: Outcome, spill: Path, opened: ExitStack) -> Mapping[str, Columns | pa.Table]:
 
@@ -232,14 +232,14 @@ def rank_rows(path: Path, rank: int, names: Iterable[str] | None = None) -> Iter
 
     columns = None if names is None else ["rank", *in_files(names)]
     with pq.ParquetFile(path) as file:
-        at = file.schema_arrow.names.index("rank")
+        rank_column = file.schema_arrow.names.index("rank")
         for group in range(file.num_row_groups):
-            found = file.metadata.row_group(group).column(at).statistics
-            known = found is not None and found.has_min_max
-            if known and not found.min <= rank <= found.max:
+            bounds = file.metadata.row_group(group).column(rank_column).statistics
+            has_bounds = bounds is not None and bounds.has_min_max
+            if has_bounds and not bounds.min <= rank <= bounds.max:
                 continue
             rows = file.read_row_group(group, columns=columns, use_threads=False)
-            if not known or found.min != found.max:
+            if not has_bounds or bounds.min != bounds.max:
                 rows = rows.filter(pc.equal(rows.column("rank"), rank))
             yield with_args(rows.drop_columns([name for name in rows.column_names if name in _OF_RANK]))
 
@@ -257,13 +257,13 @@ def _replacement(
     """
     contracts = [catalog.contracts[ref] for ref in wanted]
     replaced = {each.ref for contract in contracts for each in catalog.compatible(contract)}
-    held = source.facts.get("tables")
-    others: dict[str, Json] = {
+    before = source.facts.get("tables")
+    other_versions: dict[str, Json] = {
         table: [number for number in versions if Ref(table, number) not in replaced]  # type: ignore[arg-type]
-        for table, versions in (held if isinstance(held, dict) else {}).items()
+        for table, versions in (before if isinstance(before, dict) else {}).items()
         if isinstance(versions, list)
     }
-    changed: dict[str, Json] = {"tables": table_versions_fact(contracts, others)}
+    changed: dict[str, Json] = {"tables": table_versions_fact(contracts, other_versions)}
     if not source.is_classified_by(digest):
         changed |= kernel_rules_fact(digest, source.facts) | outdated_derivations(source.facts)
     return (
@@ -275,12 +275,12 @@ def _replacement(
 
 def outdated_derivations(facts: Mapping[str, Json]) -> dict[str, Json]:
     """The fact `derived` of a source whose tables changed since: `tw derive` derives again."""
-    known = facts.get(_DERIVED)
-    if not isinstance(known, dict):
+    derived = facts.get(_DERIVED)
+    if not isinstance(derived, dict):
         return {}
     return {
         _DERIVED: {
-            name: {**each, "hash": ""} if isinstance(each, dict) else each for name, each in known.items()
+            name: {**each, "hash": ""} if isinstance(each, dict) else each for name, each in derived.items()
         }
     }
 
@@ -300,8 +300,8 @@ def table_versions_fact(built: Iterable[Contract], before: Json = None) -> dict[
     """Table → its stored versions, including tables without rows, which have no file."""
     fact: dict[str, Json] = dict(before) if isinstance(before, dict) else {}
     for contract in built:
-        held = fact.get(contract.name)
-        versions: list[Json] = held if isinstance(held, list) else []
+        stored = fact.get(contract.name)
+        versions: list[Json] = stored if isinstance(stored, list) else []
         fact[contract.name] = versions if contract.version in versions else [*versions, contract.version]
     return fact
 
@@ -350,18 +350,18 @@ def upgrade(
 
 def _upgraded(store: Store, catalog: Catalog, run: str, own: tuple[KernelRule, ...]) -> list[str]:
     version = store.newest(run)
-    todo = _outdated(catalog, version, digest_of(own)) if version else {}
-    if not version or not todo:
+    outdated = _outdated(catalog, version, digest_of(own)) if version else {}
+    if not version or not outdated:
         return []
     # The files that are read, and derived tables stored from.
-    sources = [source for source, _ in todo.values()]
+    sources = [source for source, _ in outdated.values()]
     files = {file.path: (source, file) for source in sources for file in source.files if file.table in READ}
     for key, (source, file) in files.items():
         if (what := fault(store.path(key), file, Level.FULL)) is not None:
             message = f"run {source.run} is damaged: {key}: {what}"
             raise DamagedRunError(message, hints.repair(source.run))
-    _upgrade_run(store, catalog, version, todo, own)
-    refs = sorted({ref for _, wanted in todo.values() for ref in wanted})
+    _upgrade_run(store, catalog, version, outdated, own)
+    refs = sorted({ref for _, tables in outdated.values() for ref in tables})
     return [f"{ref} was rebuilt for {version.run}" for ref in refs]
 
 
@@ -369,34 +369,34 @@ def _outdated(catalog: Catalog, version: RunVersion, digest: str) -> _Todo:
     """The sources with tables of another version, definition or classification of kernels than now."""
     from tracewarehouse.ingest.tables.build import stored_tables
 
-    found: _Todo = {}
+    outdated: _Todo = {}
     for source in version.sources:
-        wanted = []
+        tables = []
         for table in stored_tables(catalog):
             if table.name in source.expired:
                 continue
-            held = stored_versions(source, table.name)
-            if held is not None and table.version not in held or is_outdated(source, table):
-                wanted.append(table.ref)
-        if refs := with_classified(catalog, source, wanted, digest):
-            found[source.name] = source, refs
-    return found
+            stored = stored_versions(source, table.name)
+            if stored is not None and table.version not in stored or is_outdated(source, table):
+                tables.append(table.ref)
+        if refs := with_classified(catalog, source, tables, digest):
+            outdated[source.name] = source, refs
+    return outdated
 
 
 def _upgrade_run(
-    store: Store, catalog: Catalog, version: RunVersion, todo: _Todo, own: tuple[KernelRule, ...]
+    store: Store, catalog: Catalog, version: RunVersion, outdated: _Todo, own: tuple[KernelRule, ...]
 ) -> None:
     with store.staging() as staging:
-        committed = {(one.rank, one.uid): one for one in store.unpublished(version.run)}
-        done: list[RankSource] = []
+        committed = {(source.rank, source.uid): source for source in store.unpublished(version.run)}
+        finished: list[RankSource] = []
         remaining: list[tuple[RankSource, tuple[Ref, ...]]] = []
-        for source, wanted in todo.values():
-            versions, definitions_, _ = _replacement(catalog, source, wanted, digest_of(own))
+        for source, refs in outdated.values():
+            versions, definitions_, _ = _replacement(catalog, source, refs, digest_of(own))
             before = committed.get((source.rank, _uid(source, {**source.facts, **versions}, definitions_)))
             if before is not None:
-                done.append(before)
+                finished.append(before)
             else:
-                remaining.append((source, wanted))
+                remaining.append((source, refs))
         headers = store.headers(source for source, _ in remaining)
         tasks = [
             Rebuild(
@@ -405,13 +405,13 @@ def _upgrade_run(
                 {table: stored_files(store, catalog, version, source, table) for table in READ},
                 staging / source.name,
                 catalog.folder,
-                wanted,
+                refs,
                 own=own,
             )
-            for source, wanted in remaining
+            for source, refs in remaining
         ]
-        done += store.commit(built(tasks)) if tasks else ()
-        store.publish(version.run, Changes(sources=tuple(done), rebuilt=True))
+        finished += store.commit(built(tasks)) if tasks else ()
+        store.publish(version.run, Changes(sources=tuple(finished), rebuilt=True))
 
 
 def built(tasks: Sequence[Rebuild]) -> list[Staged]:
@@ -429,12 +429,12 @@ def stored_files(
             f"run {source.run} rank {source.rank}: {expired_reason({table: source.expired[table]})}",
             EXPIRED_HINT,
         )
-    needed = catalog.get(table, kind="table")
-    versions = [each.version for each in catalog.compatible(needed)]
+    contract = catalog.get(table, kind="table")
+    versions = [each.version for each in catalog.compatible(contract)]
     scans = version.scan_plan(table, versions, [source.rank])
     if table == EVENTS and not scans and any(file.table == EVENTS for file in source.files):
         raise SchemaVersionError(
-            f"run {source.run} rank {source.rank} holds events of another version than {needed.ref}",
+            f"run {source.run} rank {source.rank} holds events of another version than {contract.ref}",
             hints.fill("ingest the trace again with {}", hints.option("replace")),
         )
     return tuple(store.path(scan.path) for scan in scans)

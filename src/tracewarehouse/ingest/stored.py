@@ -101,9 +101,9 @@ class StoredRanks(Struct):
         if isinstance(version, DamagedRunError):
             return source.outcome("refused", version.message, version.hint)
         if version and version.run != target.run:
-            other = self.store.spelling(target.run)
-            reason = f"run {target.run}: run names are case-insensitive, and run {other} already exists"
-            hint = hints.fill("use {}, or another name", hints.option("run", other))
+            spelling = self.store.spelling(target.run)
+            reason = f"run {target.run}: run names are case-insensitive, and run {spelling} already exists"
+            hint = hints.fill("use {}, or another name", hints.option("run", spelling))
             return replace(source.outcome("refused", reason, hint), notes=())
         source = self.looked_up(source)
         stored = source.published
@@ -134,22 +134,22 @@ class StoredRanks(Struct):
         A rule of an earlier release, or a user, gave its name.
         """
         by_run: dict[str, list[Source]] = {}
-        for one in sources:
-            by_run.setdefault(one.target.run, []).append(one)
-        return [one for run, members in by_run.items() for one in self._renamed(run, members)]
+        for source in sources:
+            by_run.setdefault(source.target.run, []).append(source)
+        return [source for run, members in by_run.items() for source in self._renamed(run, members)]
 
     def _renamed(self, run: str, members: list[Source]) -> list[Source]:
-        is_requested = self.options.run is not None or any(one.file.note for one in members)
-        if is_requested or any(self.stored_rank(run, one) is not None for one in members):
+        is_requested = self.options.run is not None or any(source.file.note for source in members)
+        if is_requested or any(self.stored_rank(run, source) is not None for source in members):
             return members
-        start_ns = min(one.committed.window[0] or 0 for one in members)
+        start_ns = min(source.committed.window[0] or 0 for source in members)
         near = sorted((abs((brief.start_ns or 0) - start_ns), brief.run) for brief in self.store.briefs())
-        for other in [other for distance_ns, other in near if distance_ns <= _NEAR_NS][:_MOST_NEAR]:
-            found = [(one, self.stored_rank(other, one)) for one in members]
-            if all(rank is not None for _, rank in found):
+        for other_run in [name for distance_ns, name in near if distance_ns <= _NEAR_NS][:_MOST_NEAR]:
+            ranked = [(source, self.stored_rank(other_run, source)) for source in members]
+            if all(rank is not None for _, rank in ranked):
                 return [
-                    replace(one, target=replace(one.target, run=other, rank=rank, named_after=""))
-                    for one, rank in found
+                    replace(source, target=replace(source.target, run=other_run, rank=rank, named_after=""))
+                    for source, rank in ranked
                 ]
         return members
 
@@ -158,16 +158,16 @@ class StoredRanks(Struct):
         if not self._keys:
             self._keys = tuple({*self.store.keys(layout.VERSIONS), *self.store.keys(layout.COMMITS)})
         places = {key: place_of_run(run, key) for key in self._keys if key.startswith(run.lower())}
-        found: dict[int, Attempt] = {}
+        attempts: dict[int, Attempt] = {}
         for key, place in sorted(places.items()):
             if place is None:
                 continue
             version = self._newest(key)
             waiting = [one for one in self._unpublished(key) if is_waiting(one.commit)]
             for source in (*(version.sources if isinstance(version, RunVersion) else ()), *waiting):
-                held = stored_recording(source, place[1], self.options.replace)
-                found.setdefault(place[0], Attempt()).add(held)
-        return [found.get(number) or Attempt() for number in range(max(found, default=-1) + 1)]
+                recording = stored_recording(source, place[1], self.options.replace)
+                attempts.setdefault(place[0], Attempt()).add(recording)
+        return [attempts.get(number) or Attempt() for number in range(max(attempts, default=-1) + 1)]
 
     def objects(self, files: Sequence[TraceFile], clean: Callable[[str], str]) -> list[Source]:
         """The sources, as read, of those objects that are stored completely and would be read the same now.
@@ -182,10 +182,10 @@ class StoredRanks(Struct):
         for identity, parts in self._by_object(objects.values(), clean).items():
             file = objects.get(identity)
             for stored in parts.values() if file else ():
-                format_, said = format_named(stored.format), _object_fact(stored)
+                format_, fact = format_named(stored.format), _object_fact(stored)
                 assert format_ is not None and file is not None
-                rank, world_size = number(said.get("rank")), number(said.get("world_size"))
-                part = Part(stored.part, rank, world_size, addition=str(said.get("addition") or ""))
+                rank, world_size = number(fact.get("rank")), number(fact.get("world_size"))
+                part = Part(stored.part, rank, world_size, addition=str(fact.get("addition") or ""))
                 commit = _known(stored, self._is_published(stored), rank, world_size)
                 whole = replace(file, parts=len(parts))
                 sources.append(Source(whole, format_, part, file.stamp, stored.text_bytes, commit=commit))
@@ -196,8 +196,8 @@ class StoredRanks(Struct):
     ) -> dict[str, dict[str, RankSource]]:
         """Hash of an object → the sources by part; only of objects of which every part is stored."""
         # The files may belong to these runs, by the names of files and folders.
-        run, parts = self.options.run, [split_path(file.path) for file in files]
-        named = {name for each in parts for name in (each.job.name, each.stem, each.remainder) if name}
+        run, split_paths = self.options.run, [split_path(file.path) for file in files]
+        named = {name for each in split_paths for name in (each.job.name, each.stem, each.remainder) if name}
         names = {run} if run is not None else named | {file.path.parent.name for file in files}
         texts = sorted({re.escape(folder_run_name(clean(name)).lower()) for name in names})
         pattern = re.compile(rf"(?:^|\.)(?:{'|'.join(texts)})(?:$|[.~])")
@@ -332,10 +332,10 @@ def conflict(source: Source, stored_from: Json = None) -> FileOutcome:
     path, run = source.file.path, source.target.run
     reason = f"rank {source.target.rank} of run {run} already exists with different content"
     folder = folder_run_name(split_path(folder_of(path) / path.name).job.name)
-    other = hints.option("run", "NAME" if folder.lower() == run.lower() else folder)
-    hint = hints.fill("{} overwrites it, {} stores it as another run", hints.option("replace"), other)
+    another_run = hints.option("run", "NAME" if folder.lower() == run.lower() else folder)
+    hint = hints.fill("{} overwrites it, {} stores it as another run", hints.option("replace"), another_run)
     if source.published is None and source.format.name.startswith(("kineto", *RECORDINGS)):
         text = "if both files recorded one process, ingest them together with {}; {} stores this one apart"
-        hint = hints.fill(text, hints.option("replace"), other)
+        hint = hints.fill(text, hints.option("replace"), another_run)
     reason = f"{reason}, from {stored_from}" if stored_from else reason
     return replace(source.outcome("refused", reason, hint), notes=())
