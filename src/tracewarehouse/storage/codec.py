@@ -64,8 +64,8 @@ def checked(data: bytes) -> bytes:
 
 def unsealed(data: bytes) -> dict[str, Any]:
     """The fields of a sealed object, without its checksum; raises ValueError if a byte changed."""
-    found: dict[str, Any] = msgspec.json.decode(checked(data))
-    return found
+    fields: dict[str, Any] = msgspec.json.decode(checked(data))
+    return fields
 
 
 def check_understood(fields: Mapping[str, Any], path: str) -> None:
@@ -80,30 +80,30 @@ def check_understood(fields: Mapping[str, Any], path: str) -> None:
 
 def fields_of(record: Struct, without: Sequence[str] = ()) -> dict[str, Any]:
     """The fields of a record for JSON, with those of a later release."""
-    found = {name: getattr(record, name) for name in record.__struct_fields__ if name not in without}
-    return found | dict(found.pop("unknown", ()))
+    fields = {name: getattr(record, name) for name in record.__struct_fields__ if name not in without}
+    return fields | dict(fields.pop("unknown", ()))
 
 
 def record_of(kind: type[T], fields: Mapping[str, Any], **more: Any) -> T:
     """A record from JSON; unknown fields are kept. Raises TypeError if one is missing."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
-    known = {name: value for name, value in fields.items() if name in names}
-    strange = fields.keys() - known
+    own_fields = {name: value for name, value in fields.items() if name in names}
+    strange = fields.keys() - own_fields
     unknown = {"unknown": tuple((name, fields[name]) for name in strange)} if strange else {}
-    return kind(**known, **more, **unknown)
+    return kind(**own_fields, **more, **unknown)
 
 
 def source_records(sources: Iterable[RankSource]) -> tuple[list[Json], list[Json]]:
     """The files of the sources, each once, and the sources, which refer to files by position."""
-    at: dict[str, int] = {}
+    positions: dict[str, int] = {}
     files: list[Json] = []
     listed: list[Json] = []
     for source in sources:
         for file in source.files:
-            if file.path not in at:
-                at[file.path] = len(files)
+            if file.path not in positions:
+                positions[file.path] = len(files)
                 files.append(fields_of(file, ["rows"]))
-        shares: list[Json] = [[at[file.path], file.rows] for file in source.files]
+        shares: list[Json] = [[positions[file.path], file.rows] for file in source.files]
         listed.append(fields_of(source, ["run", "files"]) | {"files": shares})
     return files, listed
 
@@ -118,7 +118,7 @@ def sources_of(
             RankSource,
             {name: value for name, value in record.items() if name not in ("files", "header")},
             run=run,
-            files=tuple(msgspec.structs.replace(shared[at], rows=rows) for at, rows in record["files"]),
+            files=tuple(replace(shared[position], rows=rows) for position, rows in record["files"]),
         )
         for record in sources
     )
@@ -162,8 +162,8 @@ def decode_version(objects: Objects, data: bytes, path: str) -> RunVersion:
 
 def version_of(fields: Mapping[str, Any], sources: Sequence[RankSource]) -> RunVersion:
     """The version in a record, with these sources; raises KeyError or TypeError if it is damaged."""
-    others = ("format", "list", "files", "sources")
-    head = {name: value for name, value in fields.items() if name not in others}
+    not_in_head = ("format", "list", "files", "sources")
+    head = {name: value for name, value in fields.items() if name not in not_in_head}
     head["labels"] = msgspec.convert(head["labels"], dict[str, str])
     head["expected_ranks"] = msgspec.convert(head["expected_ranks"], int | None)
     for name in ("retired", "results_of", "taken_out", "must_understand"):
@@ -197,13 +197,13 @@ def encode_sources(sources: Sequence[RankSource]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    shares: dict[str, tuple[TableFile, list[tuple[int, int, int]]]] = {}
-    for at, source in enumerate(sources):
+    by_path: dict[str, tuple[TableFile, list[tuple[int, int, int]]]] = {}
+    for position, source in enumerate(sources):
         for file in source.files:
-            shares.setdefault(file.path, (file, []))[1].append((at, source.rank, file.rows))
+            by_path.setdefault(file.path, (file, []))[1].append((position, source.rank, file.rows))
     by_table: dict[str, list[FileShares]] = {}
-    for file, held in shares.values():
-        by_table.setdefault(file.table, []).append((file, held))
+    for file, shares in by_path.values():
+        by_table.setdefault(file.table, []).append((file, shares))
     fields = [(name, pa.string()) for name in _TEXTS] + [(name, pa.int64()) for name in _NUMBERS]
     fields += [(name, pa.binary(32)) for name in _HASHES]
     fields += [(name, pa.list_(pa.int64())) for name in _SHARES]
@@ -223,7 +223,7 @@ def encode_sources(sources: Sequence[RankSource]) -> bytes:
         writer.write_table(pa.Table.from_pylist(rows, schema), row_group_size=_ROWS)
         for table in sorted(by_table):
             listed = sorted(by_table[table], key=lambda one: (one[0].first_rank, one[0].path))
-            rows = [_file_row(file, held) for file, held in listed]
+            rows = [_file_row(file, shares) for file, shares in listed]
             writer.write_table(pa.Table.from_pylist(rows, schema), row_group_size=_ROWS)
         groups = [("", len(sources)), *((table, len(by_table[table])) for table in sorted(by_table))]
         writer.add_key_value_metadata({"groups": msgspec.json.encode(groups)})
@@ -238,8 +238,8 @@ def _file_row(file: TableFile, shares: Sequence[tuple[int, int, int]]) -> dict[s
     row = {name: getattr(file, name) for name in (*_TEXTS, *_NUMBERS)}
     row |= {name: bytes.fromhex(getattr(file, name)) for name in _HASHES}
     row |= dict(zip(_SHARES, zip(*shares, strict=True), strict=True))
-    more = fields_of(file, [*row, "rows"])
-    return row | {"record": msgspec.json.encode(more)}
+    unlisted = fields_of(file, [*row, "rows"])
+    return row | {"record": msgspec.json.encode(unlisted)}
 
 
 class _ListObject:
@@ -262,9 +262,9 @@ class _ListObject:
             file = pq.ParquetFile(view, page_checksum_verification=True)
             listed: list[tuple[str, int]] = msgspec.json.decode(file.metadata.metadata[b"groups"])
             names = [table for table, rows in listed for _ in range(0, max(rows, 1), _ROWS)]
-            groups = [at for at, table in enumerate(names) if tables is None or table in tables]
-            for at in groups:
-                self._fetch_group(at, file.metadata.row_group(at))
+            groups = [index for index, table in enumerate(names) if tables is None or table in tables]
+            for index in groups:
+                self._fetch_group(index, file.metadata.row_group(index))
             rows: list[dict[str, Any]] = file.read_row_groups(groups, use_threads=False).to_pylist()
             return rows
         except FileNotFoundError:
@@ -281,12 +281,12 @@ class _ListObject:
         if _TAIL_BYTES < footer <= self.stored.bytes:
             self._fetch(self.stored.bytes - footer, self.stored.bytes - _TAIL_BYTES)
 
-    def _fetch_group(self, at: int, group: Any) -> None:
-        if at not in self._read:
+    def _fetch_group(self, index: int, group: Any) -> None:
+        if index not in self._read:
             columns = [group.column(number) for number in range(group.num_columns)]
             start = min(column.dictionary_page_offset or column.data_page_offset for column in columns)
             self._fetch(start, start + sum(column.total_compressed_size for column in columns))
-            self._read.add(at)
+            self._read.add(index)
 
     def _fetch(self, start: int, end: int) -> None:
         self._buffer[start:end] = self.objects.get_range(self.stored.key, start, end)
@@ -302,21 +302,21 @@ def many_sources(objects: Objects, run: str, stored: StoredList) -> ManySources:
     def load() -> tuple[RankSource, ...]:
         rows = opened.rows(None)
         sources = [msgspec.json.decode(row["record"]) for row in rows if not row["table"]]
-        held: list[list[TableFile]] = [[] for _ in sources]
+        files_of_sources: list[list[TableFile]] = [[] for _ in sources]
         for file, shares in (_file_of(row) for row in rows if row["table"]):
-            for at, _, count in shares:
-                held[at].append(replace(file, rows=count))
+            for position, _, count in shares:
+                files_of_sources[position].append(replace(file, rows=count))
         return tuple(
             record_of(RankSource, source, run=run, files=in_order(of_source))
-            for source, of_source in zip(sources, held, strict=True)
+            for source, of_source in zip(sources, files_of_sources, strict=True)
         )
 
     return ManySources(stored, files, load)
 
 
 def _file_of(row: Mapping[str, Any]) -> FileShares:
-    known = {name: row[name] for name in (*_TEXTS, *_NUMBERS)} | {name: row[name].hex() for name in _HASHES}
-    file = table_file(known | msgspec.json.decode(row["record"]))
+    columns = {name: row[name] for name in (*_TEXTS, *_NUMBERS)} | {name: row[name].hex() for name in _HASHES}
+    file = table_file(columns | msgspec.json.decode(row["record"]))
     return file, list(zip(*(row[name] for name in _SHARES), strict=True))
 
 
@@ -360,7 +360,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, gc=False):
 
 def entry_of(version: RunVersion, digest: str) -> Entry:
     """The entry of a version whose object has this SHA-256."""
-    said = version.summary
+    summary = version.summary
     head: dict[str, Any] = fields_of(version, ["sources", "labels", "run", "number"])
     sources: tuple[tuple[str, str], ...] = ()
     if isinstance(version.sources, ManySources):
@@ -372,8 +372,8 @@ def entry_of(version: RunVersion, digest: str) -> Entry:
         number=version.number,
         sha256=digest,
         labels=dict(version.labels),
-        start_ns=said.start_ns,
-        ingested_at=said.ingested_at,
+        start_ns=summary.start_ns,
+        ingested_at=summary.ingested_at,
         tombstone=version.tombstone,
         results_of=version.results_of,
         head=head,
@@ -422,19 +422,19 @@ def encode_list(entries: Iterable[Entry]) -> bytes:
     """The list as compressed, sealed JSON."""
     runs = []
     for entry in entries:
-        said = entry.head or {}
-        runs.append(replace(entry, head={name: said.get(name) for name in _LISTED}, sources=()))
+        head = entry.head or {}
+        runs.append(replace(entry, head={name: head.get(name) for name in _LISTED}, sources=()))
     return gzip.compress(sealed(asdict(RunList(runs))), 1, mtime=0)
 
 
 def decode_list(data: bytes, path: str) -> RunList:
     """The list in these bytes; raises WarehouseError if it is damaged."""
     try:
-        found = msgspec.json.decode(checked(gzip.decompress(data)), type=RunList)
+        run_list = msgspec.json.decode(checked(gzip.decompress(data)), type=RunList)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise WarehouseError(
             f"{path}: damaged: {error}",
             hints.fill("write it again where the warehouse is stored: {}", hints.call("refresh")),
         ) from error
-    check_understood({"must_understand": found.must_understand}, path)
-    return found
+    check_understood({"must_understand": run_list.must_understand}, path)
+    return run_list

@@ -76,27 +76,27 @@ def plan(version: RunVersion, target_bytes: int = TARGET_BYTES, least_bytes: int
     shelves: dict[tuple[str, int, int], list[tuple[RankSource, TableFile]]] = defaultdict(list)
     turns: Counter[tuple[int, str, int]] = Counter()
     # Key → the rows of the file that the version reads; replaced ranks leave unused ones.
-    used: Counter[str] = Counter()
+    used_rows: Counter[str] = Counter()
     for source in version.sources:
         for file in source.files:
-            used[file.path] += file.rows
+            used_rows[file.path] += file.rows
             place = (source.rank, file.table, file.version)
             shelves[file.table, file.version, turns[place]].append((source, file))
             turns[place] += 1
-    blocks = {rank: at // BLOCK_RANKS for at, rank in enumerate(version.ranks)}
+    blocks = {rank: index // BLOCK_RANKS for index, rank in enumerate(version.ranks)}
 
     def is_kept(file: TableFile) -> bool:
-        return used[file.path] == file.file_rows and file.bytes >= least
+        return used_rows[file.path] == file.file_rows and file.bytes >= least
 
-    found = []
+    new_files = []
     for (table, number, _), shelf in shelves.items():
-        small = [one for one in shelf if not is_kept(one[1])]
+        small = [share for share in shelf if not is_kept(share[1])]
         for shares in _groups(small, blocks, target_bytes):
             file = shares[0][1]
-            is_alone = all(each.path == file.path for _, each in shares) and len(shares) == file.file_ranks
-            if not (is_alone and used[file.path] == file.file_rows):
-                found.append(NewFile(table, number, tuple(shares)))
-    return Compaction(version, tuple(found))
+            is_alone = all(other.path == file.path for _, other in shares) and len(shares) == file.file_ranks
+            if not (is_alone and used_rows[file.path] == file.file_rows):
+                new_files.append(NewFile(table, number, tuple(shares)))
+    return Compaction(version, tuple(new_files))
 
 
 def _groups(
@@ -131,69 +131,70 @@ def compact(
     head = store.head(run)
     if head.number == 0 or head.tombstone:
         raise UnknownName("run", run, store.runs())
-    todo = plan(head, target_bytes, least_bytes)
-    bytes_before, count = head.bytes, todo.files_before
-    if dry_run or not todo.files:
-        after = None if todo.files else bytes_before
+    planned = plan(head, target_bytes, least_bytes)
+    bytes_before, count = head.bytes, planned.files_before
+    if dry_run or not planned.files:
+        after = None if planned.files else bytes_before
         return Compacted(
-            head.run, head.number, count, todo.files_after, bytes_before, after, len(todo.replaced)
+            head.run, head.number, count, planned.files_after, bytes_before, after, len(planned.replaced)
         )
     described: dict[str, Json] = {"at": now(), "target_bytes": target_bytes}
     with store.staging():  # `clean` spares what it commits until it is published
-        replaces, made = _commit(store, todo)
-        done = store.publish(head.run, Changes(sources=made, replaces=replaces, compacted=described))
-    skipped = {source.rank for source in made if done.outcome[source.name] != "replaced"}
-    new = done.version or store.head(run)
-    files = len({file.path for source in new.sources for file in source.files})
-    ranks, rewritten = tuple(sorted(skipped)), len(todo.replaced)
-    return Compacted(new.run, new.number, count, files, bytes_before, new.bytes, rewritten, ranks)
+        replaces, sources = _commit(store, planned)
+        published = store.publish(head.run, Changes(sources=sources, replaces=replaces, compacted=described))
+    skipped = {source.rank for source in sources if published.outcome[source.name] != "replaced"}
+    version = published.version or store.head(run)
+    files = len({file.path for source in version.sources for file in source.files})
+    ranks, rewritten = tuple(sorted(skipped)), len(planned.replaced)
+    return Compacted(version.run, version.number, count, files, bytes_before, version.bytes, rewritten, ranks)
 
 
-def _commit(store: Store, todo: Compaction) -> tuple[dict[str, str], tuple[RankSource, ...]]:
+def _commit(store: Store, planned: Compaction) -> tuple[dict[str, str], tuple[RankSource, ...]]:
     """Commits the new files block by block; name of each new source → name of the replaced one."""
-    headers = store.headers(todo.version.sources)
-    blocks = {rank: at // BLOCK_RANKS for at, rank in enumerate(todo.version.ranks)}
+    headers = store.headers(planned.version.sources)
+    blocks = {rank: index // BLOCK_RANKS for index, rank in enumerate(planned.version.ranks)}
     by_block: dict[int, list[NewFile]] = defaultdict(list)
-    for new in todo.files:
-        by_block[blocks[new.shares[0][0].rank]].append(new)
+    for new_file in planned.files:
+        by_block[blocks[new_file.shares[0][0].rank]].append(new_file)
     replaces: dict[str, str] = {}
-    made: list[RankSource] = []
+    sources: list[RankSource] = []
     for files in by_block.values():
         with store.staging() as folder:
-            old = {source.name: source for new in files for source, _ in new.shares}
+            old_sources = {source.name: source for new_file in files for source, _ in new_file.shares}
             tables = _write(store, files, folder)
             staged = [
                 staged_again(
-                    one,
-                    headers[one.name],
-                    tables[one.name],
-                    (file for file in one.files if file.path not in todo.replaced),
+                    old,
+                    headers[old.name],
+                    tables[old.name],
+                    (file for file in old.files if file.path not in planned.replaced),
                 )
-                for one in old.values()
+                for old in old_sources.values()
             ]
             committed = store.commit(staged)
-        replaces |= {new.name: one for new, one in zip(committed, old, strict=True)}
-        made += committed
-    return replaces, tuple(made)
+        replaces |= {new.name: name for new, name in zip(committed, old_sources, strict=True)}
+        sources += committed
+    return replaces, tuple(sources)
 
 
 def _write(store: Store, files: Sequence[NewFile], folder: Path) -> dict[str, list[StagedTable]]:
     """Name of a source → its shares of the new files."""
     tables: dict[str, list[StagedTable]] = defaultdict(list)
-    for new in files:
-        path = folder / f"{new.table}-{secrets.token_hex(4)}.parquet"
-        local = _intact(store, new)
-        shares = [Share(one.rank, local[file.path], file.rows, file.file_rows) for one, file in new.shares]
-        merge(Ref(new.table, new.version), shares, path)
-        rows, ranks = sum(file.rows for _, file in new.shares), tuple(one.rank for one, _ in new.shares)
-        for source, file in new.shares:
-            tables[source.name].append(StagedTable(new.table, new.version, path, file.rows, rows, ranks))
+    for output in files:
+        path = folder / f"{output.table}-{secrets.token_hex(4)}.parquet"
+        local = _intact(store, output)
+        shares = [Share(one.rank, local[file.path], file.rows, file.file_rows) for one, file in output.shares]
+        merge(Ref(output.table, output.version), shares, path)
+        rows, ranks = sum(file.rows for _, file in output.shares), tuple(one.rank for one, _ in output.shares)
+        for source, file in output.shares:
+            share = StagedTable(output.table, output.version, path, file.rows, rows, ranks)
+            tables[source.name].append(share)
     return tables
 
 
-def _intact(store: Store, new: NewFile) -> dict[str, Path]:
+def _intact(store: Store, output: NewFile) -> dict[str, Path]:
     """Key → local path of the inputs; a damaged file must not get a new checksum."""
-    files = {file.path: file for _, file in new.shares}
+    files = {file.path: file for _, file in output.shares}
     faults: dict[str, str | None] = dict(store.files.fetch(files.values()))
     if not store.is_remote:
         faults |= {
@@ -201,7 +202,7 @@ def _intact(store: Store, new: NewFile) -> dict[str, Path]:
         }
     for key, what in faults.items():
         if what is not None:
-            run = new.shares[0][0].run
+            run = output.shares[0][0].run
             raise WarehouseError(f"run {run} is damaged: {key}: {what}", hints.repair(run))
     return {key: store.path(key) for key in files}
 
@@ -214,23 +215,23 @@ def expire(store: Store, run: str, expiring: Expiring, dry_run: bool = False) ->
     head = store.head(run)
     if head.number == 0 or head.tombstone:
         raise UnknownName("run", run, store.runs())
-    old = {source.name: source for source in head.sources if _dropped(source, expiring)}
-    changed = {name: _without(source, expiring) for name, source in old.items()}
-    report = _report(head, old, changed)
-    if dry_run or not old:
+    old_sources = {source.name: source for source in head.sources if _dropped(source, expiring)}
+    changed = {name: _without(source, expiring) for name, source in old_sources.items()}
+    report = _report(head, old_sources, changed)
+    if dry_run or not old_sources:
         return report
-    headers = store.headers(old.values())
-    dropped = {file.path for source in old.values() for file in source.files}
-    staged = [staged_again(one, headers[one.name], (), one.files) for one in changed.values()]
+    headers = store.headers(old_sources.values())
+    dropped = {file.path for source in old_sources.values() for file in source.files}
+    staged = [staged_again(source, headers[source.name], (), source.files) for source in changed.values()]
     with store.staging():
         committed = store.commit(staged)
         replaces = {new.name: name for new, name in zip(committed, changed, strict=True)}
-        done = store.publish(head.run, Changes(sources=committed, replaces=replaces))
-    skipped = sorted({one.rank for one in committed if done.outcome[one.name] != "replaced"})
-    new = done.version or store.head(run)
-    for path in dropped - {file.path for source in new.sources for file in source.files}:
+        published = store.publish(head.run, Changes(sources=committed, replaces=replaces))
+    skipped = sorted({source.rank for source in committed if published.outcome[source.name] != "replaced"})
+    version = published.version or store.head(run)
+    for path in dropped - {file.path for source in version.sources for file in source.files}:
         store.files.forget(path)
-    return replace(report, version=new.number, skipped_ranks=tuple(skipped))
+    return replace(report, version=version.number, skipped_ranks=tuple(skipped))
 
 
 def _dropped(source: RankSource, expiring: Expiring) -> dict[str, Json]:
@@ -241,9 +242,9 @@ def _dropped(source: RankSource, expiring: Expiring) -> dict[str, Json]:
 
 def _without(source: RankSource, expiring: Expiring) -> RankSource:
     gone = _dropped(source, expiring)
-    known, tables = source.facts.get(EXPIRED), source.facts.get("tables")
+    expired, tables = source.facts.get(EXPIRED), source.facts.get("tables")
     facts: dict[str, Json] = {**source.facts}
-    facts[EXPIRED] = {**(known if isinstance(known, dict) else {}), **gone}
+    facts[EXPIRED] = {**(expired if isinstance(expired, dict) else {}), **gone}
     if isinstance(tables, dict):
         facts["tables"] = {name: versions for name, versions in tables.items() if name not in gone}
     return replace(source, facts=facts, files=tuple(file for file in source.files if file.table not in gone))
