@@ -133,21 +133,21 @@ class DeltaLog(Struct, frozen=True):
             ) from error
 
     def _read(self, runs: Collection[str] | None) -> Snapshot:
-        found, start, last = Snapshot(), "", self._key("_last_checkpoint")
+        snapshot, start, last = Snapshot(), "", self._key("_last_checkpoint")
         for _, data in self.objects.get_many([last]):
             if data is not None:
-                found.number = json.loads(data)["version"]
-                start = self._key(f"{found.number:020d}.checkpoint.parquet")
+                snapshot.number = json.loads(data)["version"]
+                start = self._key(f"{snapshot.number:020d}.checkpoint.parquet")
                 for action in _decoded(self.objects.get(start), runs):
-                    found.apply(action)
+                    snapshot.apply(action)
         folder = self._key("")
         listed = (entry.key for entry in self.objects.walk(folder, start))
         commits = (key for key in listed if _COMMIT.fullmatch(key.removeprefix(folder)))
         for key, data in self.objects.get_many(commits):
             for line in (data or b"").splitlines():
-                found.apply(json.loads(line))
-            found.number = int(key[-25:-5])
-        return found
+                snapshot.apply(json.loads(line))
+            snapshot.number = int(key[-25:-5])
+        return snapshot
 
     def commit(self, changes: Callable[[Snapshot], list[Action]], runs: Collection[str] | None) -> bool:
         """Commits the changes of the state of these runs, if any; creates the log if there is none."""
@@ -185,20 +185,20 @@ class DeltaLog(Struct, frozen=True):
 
     def _described(self, state: Snapshot) -> Iterator[Action]:
         """The protocol of a new log, and its columns if some are new; a column is never dropped."""
-        known = json.loads(state.metadata["schemaString"])["fields"] if state.metadata else []
-        names = {each["name"] for each in known}
-        new = [each for each in _delta_type(self.schema)["fields"] if each["name"] not in names]
+        old_columns = json.loads(state.metadata["schemaString"])["fields"] if state.metadata else []
+        names = {column["name"] for column in old_columns}
+        new_columns = [each for each in _delta_type(self.schema)["fields"] if each["name"] not in names]
         if state.metadata and state.metadata.get("partitionColumns"):
             raise WarehouseError(
                 f"{self.objects.describe(self.folder)}: written by another program", "use another folder"
             )
         if state.metadata is None:
             yield {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-        if new:
-            text = json.dumps({"type": "struct", "fields": [*known, *new]})
-            made = {"id": secrets.token_hex(16), "createdTime": _now_ms(), "partitionColumns": []}
-            made |= {"format": {"provider": "parquet", "options": {}}, "configuration": _FOREVER}
-            yield {"metaData": made | (state.metadata or {}) | {"schemaString": text}}
+        if new_columns:
+            text = json.dumps({"type": "struct", "fields": [*old_columns, *new_columns]})
+            metadata = {"id": secrets.token_hex(16), "createdTime": _now_ms(), "partitionColumns": []}
+            metadata |= {"format": {"provider": "parquet", "options": {}}, "configuration": _FOREVER}
+            yield {"metaData": metadata | (state.metadata or {}) | {"schemaString": text}}
 
     def _write_checkpoint(self) -> None:
         """Without tombstones, which only VACUUM reads. Failures are ignored: readers read more commits."""
@@ -207,8 +207,8 @@ class DeltaLog(Struct, frozen=True):
             actions = list(state.actions())
             key = self._key(f"{state.number:020d}.checkpoint.parquet")
             self.objects.put({key: _encoded(actions)})
-            said = json.dumps({"version": state.number, "size": len(actions)}).encode()
-            self.objects.put({self._key("_last_checkpoint"): said})
+            checkpoint = json.dumps({"version": state.number, "size": len(actions)}).encode()
+            self.objects.put({self._key("_last_checkpoint"): checkpoint})
 
 
 def _encoded(actions: Sequence[Action]) -> bytes:
@@ -262,8 +262,8 @@ def _delta_type(type_: Any) -> Any:
     import pyarrow as pa
 
     if isinstance(type_, pa.Schema):
-        fields = [{"name": one.name, "type": _delta_type(one.type)} for one in type_]
-        return {"type": "struct", "fields": [one | {"nullable": True, "metadata": {}} for one in fields]}
+        fields = [{"name": field.name, "type": _delta_type(field.type)} for field in type_]
+        return {"type": "struct", "fields": [field | {"nullable": True, "metadata": {}} for field in fields]}
     if pa.types.is_list(type_):
         return {"type": "array", "elementType": _delta_type(type_.value_type), "containsNull": True}
     if pa.types.is_map(type_):
@@ -308,13 +308,13 @@ class Target(Struct, frozen=True):
 
     def changes(self, table: str, state: Snapshot) -> list[Action]:
         """What takes a table to the version, if it has no later one."""
-        known, held = state.version(self.app), state.files.get(self.key, {})
-        is_complete = known == self.number and (table != RUNS or bool(held) or self.is_removed)
-        if is_complete or max(known, state.version(self.begun)) > self.number:
+        logged, logged_files = state.version(self.app), state.files.get(self.key, {})
+        is_complete = logged == self.number and (table != RUNS or bool(logged_files) or self.is_removed)
+        if is_complete or max(logged, state.version(self.begun)) > self.number:
             return []
-        wanted = {} if self.is_removed else self.files(table)
-        actions = [_removed(one) for path, one in held.items() if path not in wanted]
-        actions += [{"add": one} for path, one in wanted.items() if path not in held]
+        files = {} if self.is_removed else self.files(table)
+        actions = [_removed(file) for path, file in logged_files.items() if path not in files]
+        actions += [{"add": file} for path, file in files.items() if path not in logged_files]
         if not actions and self.follows and table != RUNS:
             return []
         return [*actions, _transaction(self.app, self.number)]
@@ -324,7 +324,7 @@ class Target(Struct, frozen=True):
         begun = state.version(self.begun)
         if begun > self.number or state.version(self.app) > self.number:
             return []
-        actions = [_removed(one) for one in state.files.get(self.key, {}).values()]
+        actions = [_removed(file) for file in state.files.get(self.key, {}).values()]
         return [*actions, _transaction(self.begun, self.number)] if actions or begun < self.number else []
 
 
@@ -361,21 +361,21 @@ def update(
     named = [name for target in targets for name in (target.key, target.app, target.begun)]
 
     def commit(table: str) -> None:
-        done: list[str] = []
+        changed_runs: list[str] = []
 
         def changes(state: Snapshot) -> list[Action]:
-            found = {target.run: target.changes(table, state) for target in targets}
-            done[:] = [run for run, actions in found.items() if actions]
-            return [action for actions in found.values() for action in actions]
+            by_run = {target.run: target.changes(table, state) for target in targets}
+            changed_runs[:] = [run for run, actions in by_run.items() if actions]
+            return [action for actions in by_run.values() for action in actions]
 
         if logs[table].commit(changes, named):
-            for run in done:
+            for run in changed_runs:
                 written[run].append(table)
 
     # No other call can have begun with an earlier version than the first.
     first = [target for target in targets if target.run in changed and target.number > 1]
     if first:
-        logs[RUNS].commit(lambda state: [one for each in first for one in each.begin(state)], named)
+        logs[RUNS].commit(lambda state: [one for target in first for one in target.begin(state)], named)
     with ThreadPoolExecutor(at_once) as pool:
         for _ in pool.map(commit, [table for table in logs if table != RUNS]):
             pass
@@ -388,8 +388,8 @@ def update(
 
 def tables(catalog: Catalog) -> dict[str, Contract]:
     """The tables that have a log: those with rows of runs."""
-    known = (table for table in catalog.tables() if not table.transient)
-    return {table.name: table for table in known if table.is_stored or table.is_built}
+    with_rows = (table for table in catalog.tables() if not table.transient)
+    return {table.name: table for table in with_rows if table.is_stored or table.is_built}
 
 
 def in_place(objects: Objects, catalog: Catalog) -> dict[str, DeltaLog]:
@@ -410,7 +410,9 @@ def named_files(objects: Objects) -> frozenset[str]:
     logs = [DeltaLog(objects, f"{layout.DATA}/{table}") for table in objects.folders(f"{layout.DATA}/")]
     logs += [DeltaLog(objects, folder) for folder, has_log in _results(objects, objects).items() if has_log]
     states = ((log.folder, log.read().files) for log in logs)
-    return frozenset(f"{at}/{path}" for at, files in states for held in files.values() for path in held)
+    return frozenset(
+        f"{folder}/{path}" for folder, files in states for paths in files.values() for path in paths
+    )
 
 
 def complete(store: Store, copies: Copies) -> tuple[CopiedTables, ...]:
@@ -426,14 +428,14 @@ def complete(store: Store, copies: Copies) -> tuple[CopiedTables, ...]:
             log.commit(lambda _: [], ())
     behind = {}
     for key, (number, is_removed) in store.numbers().items():
-        known = state.version(app_of(store, key))
-        if known < number or not (is_removed or state.files.get(key)):
-            behind[key] = known
-    done: list[CopiedTables] = []
-    for at in range(0, len(behind), _RUNS_AT_ONCE):
-        part = dict(list(behind.items())[at : at + _RUNS_AT_ONCE])
-        done += _complete(store, catalog, logs, copies, part)
-    return tuple(done)
+        number_in_log = state.version(app_of(store, key))
+        if number_in_log < number or not (is_removed or state.files.get(key)):
+            behind[key] = number_in_log
+    copied: list[CopiedTables] = []
+    for first in range(0, len(behind), _RUNS_AT_ONCE):
+        part = dict(list(behind.items())[first : first + _RUNS_AT_ONCE])
+        copied += _complete(store, catalog, logs, copies, part)
+    return tuple(copied)
 
 
 def app_of(store: Store, run: str) -> str:
@@ -451,10 +453,10 @@ def _complete(
     """Registers runs; `behind` has the version of each at which the logs were complete, 0 for none."""
     targets: list[Target] = []
     changed, touched = set[str](), {RUNS, *copied_tables(catalog)}
-    for key, known in behind.items():
+    for key, number_in_log in behind.items():
         with suppress(TwError):  # a damaged run
             version = _whole(store, key)
-            before = _before(store, version, known)
+            before = _before(store, version, number_in_log)
             now = _paths(version)
             tables_now = (
                 logs.keys() if before is None else {table for table, _ in before.items() ^ now.items()}
@@ -473,21 +475,21 @@ def _complete(
         yield CopiedTables(target.run, target.number, tuple(written[target.run]), target.is_removed)
 
 
-def _before(store: Store, version: RunVersion, known: int) -> Mapping[str, frozenset[str]] | None:
+def _before(store: Store, version: RunVersion, number_in_log: int) -> Mapping[str, frozenset[str]] | None:
     """The files that the logs have of a run if they are complete at the version before, else None."""
     with suppress(TwError):
-        if known == version.number - 1:
-            return _paths(store.get(version.run, known)) if known else {}
+        if number_in_log == version.number - 1:
+            return _paths(store.get(version.run, number_in_log)) if number_in_log else {}
     return None
 
 
 def _paths(version: RunVersion) -> dict[str, frozenset[str]]:
     """Table → the files of a version."""
-    found: dict[str, set[str]] = {}
+    by_table: dict[str, set[str]] = {}
     for source in version.sources:
         for file in source.files:
-            found.setdefault(file.table, set()).add(file.path)
-    return {table: frozenset(paths) for table, paths in found.items()}
+            by_table.setdefault(file.table, set()).add(file.path)
+    return {table: frozenset(paths) for table, paths in by_table.items()}
 
 
 def copied_tables(catalog: Catalog) -> set[str]:
@@ -508,16 +510,16 @@ def _registered(
     logs: Mapping[str, DeltaLog], catalog: Catalog, copied: Mapping[str, Any], version: RunVersion, table: str
 ) -> dict[str, Action]:
     """Path → each file of a version in the folder of a table; writes its rows among those that are copied."""
-    found = {}
-    compatible = {one.version for one in catalog.compatible(catalog.get(table, kind="table"))}
+    files = {}
+    compatible = {other.version for other in catalog.compatible(catalog.get(table, kind="table"))}
     for _, _, file in version.shares((table,)):
         if file.version in compatible:
             path = file.path.removeprefix(f"{layout.DATA}/{table}/")
-            found[path] = added(
+            files[path] = added(
                 path, file.bytes, file.file_rows, version.run, (file.first_rank, file.last_rank)
             )
     rows = copied.get(table)
-    return found if rows is None else found | logs[table].add_rows(rows, version.run)
+    return files if rows is None else files | logs[table].add_rows(rows, version.run)
 
 
 # Recorded results
@@ -527,7 +529,7 @@ def _results(objects: Objects, logs: Objects) -> dict[str, bool]:
     """The folder of the recorded results of each analysis, and whether there is a log of it."""
     names = [name for name in objects.folders(f"{layout.RESULTS}/") if "@" in name]
     first = {f"{layout.RESULTS}/{name}/{layout.DELTA_LOG}/{0:020d}.json": name for name in names}
-    return {f"{layout.RESULTS}/{first[key]}": found is not None for key, found in logs.stat_many(first)}
+    return {f"{layout.RESULTS}/{first[key]}": entry is not None for key, entry in logs.stat_many(first)}
 
 
 def register_results(
@@ -543,26 +545,27 @@ def register_results(
     `copies`: where the logs are, and copies of the files that they name (None: in place).
     """
     keys = None if runs is None else frozenset(map(run_key, runs))
-    known = {layout.results(*each.ref): each for each in (*catalog.all("analysis"), catalog.get(FINDINGS))}
+    analyses = (*catalog.all("analysis"), catalog.get(FINDINGS))
+    by_folder = {layout.results(*each.ref): each for each in analyses}
     has_log = _results(store.objects, copies or store.objects)
 
     def commit(folder: str) -> None:
-        analysis = RecordedAnalysis.of(known[folder], catalog)
+        analysis = RecordedAnalysis.of(by_folder[folder], catalog)
 
         def changes(state: Snapshot) -> list[Action]:
             newest = store.present() if keys is None else map(store.newest, keys)
-            found = store.recorded_of(analysis, [version for version in newest if version])
-            files = ((run, entry.key.removeprefix(f"{folder}/"), entry) for run, (_, entry) in found.items())
-            wanted = {path: added(path, entry.bytes, None, run) for run, path, entry in files}
+            stored = store.recorded_of(analysis, [version for version in newest if version])
+            files = ((run, entry.key.removeprefix(f"{folder}/"), entry) for run, (_, entry) in stored.items())
+            actions = {path: added(path, entry.bytes, None, run) for run, path, entry in files}
             if copies is not None:
-                new = wanted.keys() - {path for held in state.files.values() for path in held}
-                for key, data in store.objects.get_many(f"{folder}/{path}" for path in sorted(new)):
+                missing = actions.keys() - {path for of_run in state.files.values() for path in of_run}
+                for key, data in store.objects.get_many(f"{folder}/{path}" for path in sorted(missing)):
                     copies.put({key: data or b""})
-            return _difference(state, wanted, keys)
+            return _difference(state, actions, keys)
 
-        log_of(copies or store.objects, folder, known[folder]).commit(changes, keys)
+        log_of(copies or store.objects, folder, by_folder[folder]).commit(changes, keys)
 
-    chosen = [each for each in has_log if each in known and (has_log[each] or known[each] in contracts)]
+    chosen = [key for key in has_log if key in by_folder and (has_log[key] or by_folder[key] in contracts)]
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         for _ in pool.map(commit, chosen):
             pass
@@ -580,19 +583,19 @@ def register_rows(
     def changes(state: Snapshot) -> list[Action]:
         definition = catalog.effective_hash(contract)
         groups = {day: _Group(definition) for day in state.files} | _groups(store, catalog, contract)
-        known = {day: state.version(app_of(store, day)) for day in groups}
-        stale = {day: each for day, each in groups.items() if each.number != known[day]}
+        logged = {day: state.version(app_of(store, day)) for day in groups}
+        stale = {day: group for day, group in groups.items() if group.number != logged[day]}
         if not stale:
             return []
-        result = run([brief for each in stale.values() for brief in each.runs])
-        wanted, done = dict[str, Action](), []
-        for day, each in stale.items():
-            wanted |= log.add_rows(_of_day(result.table, day), None, folder=day)
+        result = run([brief for group in stale.values() for brief in group.runs])
+        files, transactions = dict[str, Action](), []
+        for day, group in stale.items():
+            files |= log.add_rows(_of_day(result.table, day), None, folder=day)
             # If a run or result is damaged now, the day is computed again the next time.
-            is_whole = all(brief.selector in result.provenance.runs for brief in each.runs)
-            is_whole &= all(is_intact(store.path(key), one) for key in each.results if (one := parse(key)))
-            done.append(_transaction(app_of(store, day), each.number if is_whole else 0))
-        return [*_difference(state, wanted, stale), *done]
+            is_whole = all(brief.selector in result.provenance.runs for brief in group.runs)
+            is_whole &= all(is_intact(store.path(key), one) for key in group.results if (one := parse(key)))
+            transactions.append(_transaction(app_of(store, day), group.number if is_whole else 0))
+        return [*_difference(state, files, stale), *transactions]
 
     log.commit(changes, None)
 
@@ -617,7 +620,7 @@ def _groups(store: Store, catalog: Catalog, contract: Contract) -> dict[str, _Gr
     recorded = (RecordedAnalysis.of(each, catalog) for each in catalog.closure(contract) if each.is_recorded)
     folders = [layout.results(*each.contract.ref) for each in recorded]
     registered = {folder: DeltaLog(store.objects, folder).read().files for folder in folders}
-    found: dict[str, _Group] = {}
+    groups: dict[str, _Group] = {}
     for brief in store.briefs():
         run = run_key(brief.run)
         keys = [f"{folder}/{path}" for folder in folders for path in sorted(registered[folder].get(run, ()))]
@@ -625,10 +628,10 @@ def _groups(store: Store, catalog: Catalog, contract: Contract) -> dict[str, _Gr
             day = _UNKNOWN if is_daily else _ALL
             if is_daily and brief.start_ns is not None:
                 day = datetime.fromtimestamp(brief.start_ns // 10**9, UTC).date().isoformat()
-            group = found.setdefault(day, _Group(catalog.effective_hash(contract)))
+            group = groups.setdefault(day, _Group(catalog.effective_hash(contract)))
             group.runs.append(brief)
             group.results.extend(keys)
-    return found
+    return groups
 
 
 def _of_day(rows: pa.Table, day: str) -> pa.Table:
@@ -637,12 +640,12 @@ def _of_day(rows: pa.Table, day: str) -> pa.Table:
     return rows if day == _ALL else rows.filter(pc.equal(rows.column("day").fill_null(_UNKNOWN), day))
 
 
-def _difference(state: Snapshot, wanted: Mapping[str, Action], keys: Collection[str] | None) -> list[Action]:
+def _difference(state: Snapshot, files: Mapping[str, Action], keys: Collection[str] | None) -> list[Action]:
     """What makes the files of these runs (None: all) the wanted ones."""
-    held = {key: files for key, files in state.files.items() if keys is None or key in keys}
-    known = {path: one for files in held.values() for path, one in files.items()}
-    gone = [_removed(one) for path, one in known.items() if path not in wanted]
-    return [*gone, *({"add": one} for path, one in wanted.items() if path not in known)]
+    logged = {key: of_run for key, of_run in state.files.items() if keys is None or key in keys}
+    by_path = {path: file for of_run in logged.values() for path, file in of_run.items()}
+    gone = [_removed(file) for path, file in by_path.items() if path not in files]
+    return [*gone, *({"add": file} for path, file in files.items() if path not in by_path)]
 
 
 def log_of(objects: Objects, folder: str, contract: Contract) -> DeltaLog:
@@ -658,10 +661,10 @@ def copy(logs: Mapping[str, DeltaLog], target: Target) -> list[str]:
     named = (target.key, target.app, target.begun)
     states = {table: log.read(named) for table, log in logs.items()}
     behind = [table for table, state in states.items() if state.version(target.app) < target.number]
-    held = states[RUNS].files.get(target.key)
+    has_row = states[RUNS].files.get(target.key)
     if target.is_removed and not any(state.transactions for state in states.values()):
         return []  # never copied
-    if not behind and (held or target.is_removed):
+    if not behind and (has_row or target.is_removed):
         return []
     chosen = {table: logs[table] for table in (*behind, RUNS)}
     return update(chosen, [target], {target.run}, 1)[target.run]
