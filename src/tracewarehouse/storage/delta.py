@@ -409,10 +409,8 @@ def named_files(objects: Objects) -> frozenset[str]:
         return frozenset()
     logs = [DeltaLog(objects, f"{layout.DATA}/{table}") for table in objects.folders(f"{layout.DATA}/")]
     logs += [DeltaLog(objects, folder) for folder, has_log in _results(objects, objects).items() if has_log]
-    states = ((log.folder, log.read().files) for log in logs)
-    return frozenset(
-        f"{folder}/{path}" for folder, files in states for paths in files.values() for path in paths
-    )
+    states = ((log.folder, log.read().files.values()) for log in logs)
+    return frozenset(f"{folder}/{path}" for folder, files in states for paths in files for path in paths)
 
 
 def complete(store: Store, copies: Copies) -> tuple[CopiedTables, ...]:

@@ -83,11 +83,11 @@ def waiting(run: str) -> str:
 
 def run_of(key: str) -> str | None:
     """The run key in the key of an object that belongs to one run, None for any other."""
-    parts = key.split("/")
-    if key.startswith(f"{INDEX}/") and len(parts) == 4:
-        name = parts[3].removesuffix(".json")
+    names = key.split("/")
+    if key.startswith(f"{INDEX}/") and len(names) == 4:
+        name = names[3].removesuffix(".json")
     else:
-        name = parts[2] if len(parts) > 3 else ""
+        name = names[2] if len(names) > 3 else ""
     return name if is_run_key(name) else None
 
 
@@ -124,11 +124,11 @@ class CommitName(Struct, frozen=True):
     @classmethod
     def parse(cls, name: str) -> CommitName | None:
         """The parts of a commit's file name, None for any other file."""
-        found = _COMMIT.fullmatch(name)
-        if found is None:
+        match = _COMMIT.fullmatch(name)
+        if match is None:
             return None
-        is_waiting = found["waits"] is not None
-        return cls(int(found["first"]), int(found["last"]), found["uid"], found["attempt"], is_waiting)
+        is_waiting = match["waits"] is not None
+        return cls(int(match["first"]), int(match["last"]), match["uid"], match["attempt"], is_waiting)
 
 
 def is_waiting(commit: str) -> bool:
@@ -195,8 +195,8 @@ def run_name(text: str) -> tuple[str, bool]:
 
 def _shown(text: str) -> str:
     """The text quoted on one short line."""
-    shown = repr(text)
-    return shown if len(shown) <= 60 else f"{shown[:56]}…{shown[-1]}"
+    quoted = repr(text)
+    return quoted if len(quoted) <= 60 else f"{quoted[:56]}…{quoted[-1]}"
 
 
 def check_labels(labels: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -238,8 +238,8 @@ def uid(
     options: Mapping[str, object] | None = None,
 ) -> str:
     """16 hex digits that identify a source, its rank, and how it was read and built."""
-    read = [digest, part, format, format_version, dict(definitions), run, rank, dict(options or {})]
-    return _hash(read)
+    identity = [digest, part, format, format_version, dict(definitions), run, rank, dict(options or {})]
+    return _hash(identity)
 
 
 def group_uid(uids: Iterable[str]) -> str:

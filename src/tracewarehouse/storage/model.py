@@ -91,10 +91,10 @@ class RankSource(Struct, frozen=True):
     @property
     def expired(self) -> dict[str, str]:
         """Table → the date on which retention dropped its files; the fact `expired` has the rule, too."""
-        found = self.facts.get(EXPIRED)
-        if not isinstance(found, dict):
+        expired = self.facts.get(EXPIRED)
+        if not isinstance(expired, dict):
             return {}
-        return {table: str(one["at"]) for table, one in found.items() if isinstance(one, dict)}
+        return {table: str(reason["at"]) for table, reason in expired.items() if isinstance(reason, dict)}
 
     @property
     def fills(self) -> frozenset[str]:
@@ -118,8 +118,8 @@ class RankSource(Struct, frozen=True):
 
     def overlaps(self, other: RankSource) -> bool:
         """Whether a rank cannot hold both: they fill a common table, or one of them fills none."""
-        mine, others = self.fills, other.fills
-        return not mine or not others or not mine.isdisjoint(others)
+        filled, filled_by_other = self.fills, other.fills
+        return not filled or not filled_by_other or not filled.isdisjoint(filled_by_other)
 
     def is_current(self, format: str, format_version: int, definitions: Mapping[str, int]) -> bool:
         """Whether reading the same content with this format and these definitions would change nothing.
@@ -162,14 +162,14 @@ class Rank(Struct, frozen=True, dict=True):
         merged = dict(self.main.facts)
         for source in self.sources:
             merged |= {name: True for name, value in source.facts.items() if value is True}
-        held = [tables for source in self.sources if isinstance(tables := source.facts.get("tables"), dict)]
-        if held:
+        facts = [tables for source in self.sources if isinstance(tables := source.facts.get("tables"), dict)]
+        if facts:
             versions_of: dict[str, list[Json]] = {}
-            for tables in held:
+            for tables in facts:
                 for table, versions in tables.items():
                     listed = versions if isinstance(versions, list) else [versions]
-                    known = versions_of.setdefault(table, [])
-                    known += [version for version in listed if version not in known]
+                    all_versions = versions_of.setdefault(table, [])
+                    all_versions += [version for version in listed if version not in all_versions]
             merged["tables"] = dict(versions_of)
         return merged
 
@@ -186,16 +186,16 @@ class Rank(Struct, frozen=True, dict=True):
     @cached_property
     def tables(self) -> Mapping[str, frozenset[int]]:
         """Table → the versions of its files."""
-        found: dict[str, frozenset[int]] = {}
+        versions: dict[str, frozenset[int]] = {}
         for file in self.files:
-            found[file.table] = found.get(file.table, frozenset()) | {file.version}
-        return found
+            versions[file.table] = versions.get(file.table, frozenset()) | {file.version}
+        return versions
 
     @property
     def status(self) -> Status:
         """The worst status of its sources."""
-        found = {source.status for source in self.sources}
-        return "damaged" if "damaged" in found else "repaired" if "repaired" in found else "intact"
+        statuses = {source.status for source in self.sources}
+        return "damaged" if "damaged" in statuses else "repaired" if "repaired" in statuses else "intact"
 
     @property
     def committed_at(self) -> str:
@@ -296,14 +296,14 @@ class LateSources(Sequence[RankSource]):
     @cached_property
     def loaded(self) -> tuple[RankSource, ...]:
         """All sources."""
-        found = self.load()
-        return tuple(found.sources if isinstance(found, RunVersion) else found)
+        loaded = self.load()
+        return tuple(loaded.sources if isinstance(loaded, RunVersion) else loaded)
 
     def __len__(self) -> int:
         return len(self.loaded)
 
-    def __getitem__(self, at: int | slice) -> Any:
-        return self.loaded[at]
+    def __getitem__(self, index: int | slice) -> Any:
+        return self.loaded[index]
 
     def __eq__(self, other: object) -> bool:
         return self is other or self.loaded == (other.loaded if isinstance(other, LateSources) else other)
@@ -327,8 +327,8 @@ class ManySources(LateSources):
     def shares(self, tables: Iterable[str]) -> Iterator[tuple[int, int, TableFile]]:
         """Position and rank of each source with its share of each file of these tables."""
         for file, shares in self.read(tables):
-            for at, rank, rows in shares:
-                yield at, rank, replace(file, rows=rows)
+            for position, rank, rows in shares:
+                yield position, rank, replace(file, rows=rows)
 
 
 class RunVersion(Struct, frozen=True, dict=True):
@@ -366,10 +366,10 @@ class RunVersion(Struct, frozen=True, dict=True):
     @cached_property
     def by_rank(self) -> tuple[Rank, ...]:
         """Its ranks, ascending, each with all its sources."""
-        found: dict[int, list[RankSource]] = {}
+        by_rank: dict[int, list[RankSource]] = {}
         for source in self.sources:
-            found.setdefault(source.rank, []).append(source)
-        return tuple(Rank(tuple(found[rank])) for rank in sorted(found))
+            by_rank.setdefault(source.rank, []).append(source)
+        return tuple(Rank(tuple(by_rank[rank])) for rank in sorted(by_rank))
 
     def rank(self, number: int) -> Rank | None:
         """The rank of that number, None if the version has none."""
@@ -385,7 +385,7 @@ class RunVersion(Struct, frozen=True, dict=True):
         tables: dict[str, set[int]] = {}
         for file in files.values():
             tables.setdefault(file.table, set()).add(file.version)
-        read = sorted(
+        identity = sorted(
             [one.rank, one.digest, one.part, one.format, one.format_version] for one in self.sources
         )
         return Summary(
@@ -393,7 +393,7 @@ class RunVersion(Struct, frozen=True, dict=True):
             commits=tuple(sorted({source.commit for source in self.sources})),
             tables={table: tuple(sorted(tables[table])) for table in sorted(tables)},
             bytes=sum(file.bytes for file in files.values()),
-            source=hashlib.sha256(json.dumps(read, separators=(",", ":")).encode()).hexdigest()[:16],
+            source=hashlib.sha256(json.dumps(identity, separators=(",", ":")).encode()).hexdigest()[:16],
             start_ns=min((start for start in starts if isinstance(start, int)), default=None),
             ingested_at=min((source.committed_at for source in self.sources), default=self.created_at),
             hardware=_hardware(self.by_rank),
@@ -408,8 +408,8 @@ class RunVersion(Struct, frozen=True, dict=True):
     @property
     def brief(self) -> Brief:
         """Its name, labels, start time from its traces, and time of its first commit."""
-        said = self.summary
-        return Brief(self.run, self.number, self.labels, said.start_ns, said.ingested_at, self.tombstone)
+        facts = self.summary
+        return Brief(self.run, self.number, self.labels, facts.start_ns, facts.ingested_at, self.tombstone)
 
     @property
     def bytes(self) -> int:
@@ -419,8 +419,8 @@ class RunVersion(Struct, frozen=True, dict=True):
     @cached_property
     def kernel_rules(self) -> tuple[str, ...]:
         """The digests of the users' rules that classified its ranks with GPU activities; "" for none."""
-        known = self.summary.kernel_rules
-        return _kernel_rules(self.sources) if known is None else known
+        rules = self.summary.kernel_rules
+        return _kernel_rules(self.sources) if rules is None else rules
 
     @cached_property
     def hardware(self) -> tuple[int, tuple[str, ...]]:
@@ -446,8 +446,8 @@ class RunVersion(Struct, frozen=True, dict=True):
         if isinstance(self.sources, ManySources):
             return self.sources.shares(tables)
         return (
-            (at, source.rank, file)
-            for at, source in enumerate(self.sources)
+            (position, source.rank, file)
+            for position, source in enumerate(self.sources)
             for file in source.files
             if file.table in tables
         )
@@ -459,19 +459,19 @@ class RunVersion(Struct, frozen=True, dict=True):
 
         Each source is read in the first of these versions that it holds; None means every version.
         """
-        wanted = None if ranks is None else frozenset(ranks)
+        chosen = None if ranks is None else frozenset(ranks)
         versions = (version,) if isinstance(version, int) else version
         of_source: dict[int, list[tuple[int, TableFile]]] = {}
-        for at, rank, file in self.shares((table,)):
-            if wanted is None or rank in wanted:
-                of_source.setdefault(at, []).append((rank, file))
+        for position, rank, file in self.shares((table,)):
+            if chosen is None or rank in chosen:
+                of_source.setdefault(position, []).append((rank, file))
         sharing: dict[str, tuple[TableFile, list[int]]] = {}
-        for at in sorted(of_source):
-            for rank, file in _first_held(of_source[at], versions):
+        for position in sorted(of_source):
+            for rank, file in _first_held(of_source[position], versions):
                 sharing.setdefault(file.path, (file, []))[1].append(rank)
         return tuple(
-            Scan(path, None if len(here) == file.file_ranks else tuple(here), file.version)
-            for path, (file, here) in sharing.items()
+            Scan(path, None if len(ranks_of_file) == file.file_ranks else tuple(ranks_of_file), file.version)
+            for path, (file, ranks_of_file) in sharing.items()
         )
 
 
@@ -496,10 +496,10 @@ def once_per_version(function: Callable[[RunVersion, *Ts], R]) -> Callable[[RunV
     """
 
     def remembered(version: RunVersion, *args: *Ts) -> R:
-        found: dict[object, R] = version.__dict__.setdefault("_found", {})
-        if (function, args) not in found:
-            found[function, args] = function(version, *args)
-        return found[function, args]
+        results: dict[object, R] = version.__dict__.setdefault("_found", {})
+        if (function, args) not in results:
+            results[function, args] = function(version, *args)
+        return results[function, args]
 
     return update_wrapper(remembered, function)
 
@@ -510,8 +510,8 @@ def _first_held(
     """The shares of the first of these versions that a source holds."""
     if versions is None:
         return shares
-    found = ([one for one in shares if one[1].version == version] for version in versions)
-    return next((each for each in found if each), [])
+    by_version = ([share for share in shares if share[1].version == version] for version in versions)
+    return next((held for held in by_version if held), [])
 
 
 class Problem(Struct, frozen=True):
