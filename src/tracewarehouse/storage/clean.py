@@ -51,7 +51,7 @@ class KeepRules(Struct, frozen=True):
 
 def last_removal(history: Sequence[RunVersion], before: datetime) -> int:
     """The number of the last removal before this time; earlier versions are not kept."""
-    removals = (one.number for one in history if one.tombstone and _created(one) < before)
+    removals = (version.number for version in history if version.tombstone and _created(version) < before)
     return max(removals, default=0)
 
 
@@ -63,18 +63,18 @@ def kept_versions(history: Sequence[RunVersion], rules: KeepRules) -> frozenset[
     if not history:
         return frozenset()
     first = last_removal(history, rules.replaced_before)
-    removals = [one.number for one in history if one.tombstone]
-    kept = {history[-1].number, *removals[-1:]}
+    removals = [version.number for version in history if version.tombstone]
+    numbers = {history[-1].number, *removals[-1:]}
     later, later_sources = {_content(history[-1])}, {history[-1].source}
     for version, following in reversed(list(pairwise(history))):
         content, replaced_at = _content(version), _created(following)
         limit = rules.replaced_before if content in later else rules.versions_before
         is_acknowledged = version.source in rules.acknowledged and version.source not in later_sources
         if version.number >= first and (is_acknowledged or replaced_at >= limit):
-            kept.add(version.number)
+            numbers.add(version.number)
         later.add(content)
         later_sources.add(version.source)
-    return frozenset(kept)
+    return frozenset(numbers)
 
 
 def _created(version: RunVersion) -> datetime:
@@ -139,23 +139,23 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
     old_data = [entry.key for entry in data if entry.modified < before]
     old_results = list(_recorded(store, before))
     acknowledged = _acknowledged(store)
-    found: dict[str, _Run] = {}
+    planned: dict[str, _Run] = {}
     skipped = set()
     for run in sorted({*store.run_keys(), *store.keys(layout.COMMITS)}):
         if isinstance(store.objects, ListedObjects):
             store.objects.hold(run)
-        history = [_dated(store, one) for one in store.readable(run, whole=True)]
+        history = [_dated(store, version) for version in store.readable(run, whole=True)]
         first = last_removal(history, before)
         if _is_uncertain(store, run, history, first):
             skipped.add(run)
             continue
         rules = KeepRules(before, versions_before, acknowledged.get(run, ()))
-        found[run] = _run(store, run, history, kept_versions(history, rules), before)
-    kept = named_files(store.objects).union(*(one.files for one in found.values()))
-    sources = frozenset[tuple[str, str]]().union(*(one.sources for one in found.values()))
-    dead_data = tuple(key for key in old_data if key not in kept and layout.run_of(key) not in skipped)
+        planned[run] = _run(store, run, history, kept_versions(history, rules), before)
+    kept_files = named_files(store.objects).union(*(of_run.files for of_run in planned.values()))
+    sources = frozenset[tuple[str, str]]().union(*(of_run.sources for of_run in planned.values()))
+    dead_data = tuple(key for key in old_data if key not in kept_files and layout.run_of(key) not in skipped)
     dead_results = tuple(
-        key for one, key in old_results if layout.run_of(key) not in skipped and one not in sources
+        key for source, key in old_results if layout.run_of(key) not in skipped and source not in sources
     )
     dead_results += tuple(_dead_packs(store, before, frozenset(dead_results)))
     # What is listed is missed once the run has the same content again.
@@ -163,7 +163,7 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
     unlisted = tuple(
         key for key, one in named if one and one.run not in skipped and (one.run, one.source) not in sources
     )
-    return Plan(found, dead_data, dead_results, unlisted, frozenset(skipped))
+    return Plan(planned, dead_data, dead_results, unlisted, frozenset(skipped))
 
 
 def _dated(store: Versions, version: RunVersion) -> RunVersion:
@@ -188,7 +188,7 @@ def _is_uncertain(store: Versions, run: str, history: Sequence[RunVersion], firs
         if not readable.issuperset(range(max(first, newest.kept_from), top + 1)):
             return True
     names = {name.text for name in commits.names(store.objects, run)}
-    names |= {name for one in history if one.number >= first for name in one.summary.commits}
+    names |= {name for version in history if version.number >= first for name in version.summary.commits}
     return any(isinstance(one, WarehouseError) for one in commits.read_many(store.objects, run, names))
 
 
@@ -198,7 +198,7 @@ def _run(
     newest = history[-1] if history else None
     readable = [one for one in history if one.number in numbers]
     # Of these only the results are kept.
-    only_results = {number for one in history[-1:] for number in one.results_of} - {*numbers}
+    only_results = {number for version in history[-1:] for number in version.results_of} - {*numbers}
     names = commits.names(store.objects, run)
     waits = _waiting(store, run, names, newest)
     alive = [*(source for version in readable for source in version.sources), *waits]
@@ -214,19 +214,19 @@ def _run(
     for commit in commits.read_many(store.objects, run, young):
         if not isinstance(commit, WarehouseError):
             files |= {file.path for source in commit.sources for file in source.files}
-    known = {version.number for version in history}
+    readable_numbers = {version.number for version in history}
     gone = [
         number
         for number in store.versions(run)
-        if (number in known and number not in numbers and number not in only_results)
-        or (number not in known and _older(store, layout.version(run, number), before))
+        if (number in readable_numbers and number not in numbers and number not in only_results)
+        or (number not in readable_numbers and _older(store, layout.version(run, number), before))
     ]
     keys = [layout.commit(run, name) for name in dead]
     keys += _dead_objects(store, run, [one for one in history if one.number not in gone], waits, before)
     sources = {
-        (run, one.source)
-        for one in history
-        if (one in readable and one.sources) or one.number in only_results
+        (run, version.source)
+        for version in history
+        if (version in readable and version.sources) or version.number in only_results
     }
     return _Run(newest, tuple(gone), tuple(keys), frozenset(files), frozenset(sources))
 
@@ -236,23 +236,24 @@ def _waiting(
 ) -> list[RankSource]:
     """The waiting sources that may still be published, without those whose content the run holds."""
     newest = newest or RunVersion(run, 0, (), {}, None, "", "")
-    todo = [name.text for name in commits.unsettled(names, newest)]
-    held = {(source.rank, *source.identity) for source in newest.sources} if todo else set()
-    found = [one for one in commits.waiting(store.objects, run, todo) if isinstance(one, PendingSource)]
-    return [one.source for one in found if (one.source.rank, *one.source.identity) not in held]
+    unsettled = [name.text for name in commits.unsettled(names, newest)]
+    stored = {(source.rank, *source.identity) for source in newest.sources} if unsettled else set()
+    waiting = commits.waiting(store.objects, run, unsettled)
+    sources = [one.source for one in waiting if isinstance(one, PendingSource)]
+    return [source for source in sources if (source.rank, *source.identity) not in stored]
 
 
 def _dead_objects(
     store: Versions,
     run: str,
-    left: Sequence[RunVersion],
+    versions: Sequence[RunVersion],
     waits: Sequence[RankSource],
     before: datetime,
 ) -> Iterator[str]:
-    """List objects of versions that are not left, and the mark of a run of which nothing waits."""
-    used = {one.sources.stored.key for one in left if isinstance(one.sources, ManySources)}
+    """List objects that none of these versions names, and the mark of a run of which nothing waits."""
+    kept_lists = {one.sources.stored.key for one in versions if isinstance(one.sources, ManySources)}
     for entry in store.objects.walk(f"{layout.versions(run)}/"):
-        if entry.key.endswith(".parquet") and entry.key not in used and entry.modified < before:
+        if entry.key.endswith(".parquet") and entry.key not in kept_lists and entry.modified < before:
             yield entry.key
     mark = layout.waiting(run)
     if not waits and _older(store, mark, before):
@@ -261,19 +262,19 @@ def _dead_objects(
 
 def _acknowledged(store: Versions) -> dict[str, set[str]]:
     """Run key → the sources of the run that an acknowledgement refers to."""
-    found: dict[str, set[str]] = {}
-    for _, one in results.acknowledged(store.objects):
-        if isinstance(one, dict):
-            found.setdefault(one["run"].lower(), set()).add(one["source"])
-    return found
+    sources: dict[str, set[str]] = {}
+    for _, fields in results.acknowledged(store.objects):
+        if isinstance(fields, dict):
+            sources.setdefault(fields["run"].lower(), set()).add(fields["source"])
+    return sources
 
 
 def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, str], str]]:
     """Old recorded results and roll-ups with their run key and source."""
     for entry in store.objects.walk(f"{layout.RESULTS}/"):
-        one = results.parse(entry.key) or results.parse_rollup(entry.key)
-        if one is not None and entry.modified < before:
-            yield (one.run, one.source), entry.key
+        result = results.parse(entry.key) or results.parse_rollup(entry.key)
+        if result is not None and entry.modified < before:
+            yield (result.run, result.source), entry.key
 
 
 def _dead_packs(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:
@@ -331,12 +332,12 @@ def _clean(store: Store, grace_s: float, taken_out: bool, keep_versions_s: float
     planned = plan(listed, before, versions_before)
     refused = set()
     groups: list[Iterable[str]] = []
-    for run, one in planned.runs.items():
-        if one.newest is not None and not _says_gap(store, one):
+    for run, of_run in planned.runs.items():
+        if of_run.newest is not None and not _says_gap(store, of_run):
             refused.add(run)  # another call published meanwhile
             continue
-        groups += [[layout.version(run, number) for number in one.versions], one.others]
-    versions = sum(len(one.versions) for run, one in planned.runs.items() if run not in refused)
+        groups += [[layout.version(run, number) for number in of_run.versions], of_run.others]
+    versions = sum(len(of_run.versions) for run, of_run in planned.runs.items() if run not in refused)
     for planned_keys in (planned.data, planned.results):
         groups.append([key for key in planned_keys if layout.run_of(key) not in refused])
     for keys in groups:
@@ -372,10 +373,10 @@ def _delete_taken_out(store: Store) -> list[Entry]:
                 continue
             gone = frozenset(head.taken_out)
             holding = []
-            for one in store.readable(run, whole=True):
-                held = {*one.paths, *(layout.commit(run, name) for name in one.summary.commits)}
-                if one.number < head.number and not gone.isdisjoint(held):
-                    holding.append(layout.version(run, one.number))
+            for version in store.readable(run, whole=True):
+                named = {*version.paths, *(layout.commit(run, name) for name in version.summary.commits)}
+                if version.number < head.number and not gone.isdisjoint(named):
+                    holding.append(layout.version(run, version.number))
             number = head.number + 1
             if store.put(replace(head, number=number, kept_from=number, taken_out=())):
                 deleted += _delete(objects, objects, [*holding, *gone])
@@ -385,9 +386,9 @@ def _delete_taken_out(store: Store) -> list[Entry]:
 
 def _delete(objects: Objects, listed: Objects, keys: Iterable[str]) -> list[Entry]:
     """Deletes the objects of these keys that are listed; returns them."""
-    found = [entry for _, entry in listed.stat_many(keys) if entry]
-    objects.delete([entry.key for entry in found])
-    return found
+    entries = [entry for _, entry in listed.stat_many(keys) if entry]
+    objects.delete([entry.key for entry in entries])
+    return entries
 
 
 def _delete_staging(folder: Path, now: float, grace_s: float) -> list[int]:
