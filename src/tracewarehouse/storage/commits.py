@@ -122,10 +122,10 @@ def _decode(data: bytes, name: str, path: str) -> Commit:
 
 def read(objects: Objects, run: str, name: str) -> Commit:
     """A commit by its file name; raises WarehouseError if it is missing or damaged."""
-    (found,) = read_many(objects, run, [name])
-    if isinstance(found, WarehouseError):
-        raise found
-    return found
+    (result,) = read_many(objects, run, [name])
+    if isinstance(result, WarehouseError):
+        raise result
+    return result
 
 
 def read_many(objects: Objects, run: str, names: Iterable[str]) -> Iterator[Commit | WarehouseError]:
@@ -143,8 +143,8 @@ def read_many(objects: Objects, run: str, names: Iterable[str]) -> Iterator[Comm
 
 def names(objects: Objects, run: str) -> tuple[CommitName, ...]:
     """The names of all commits of a run, published or not, sorted; ignores foreign files."""
-    found = map(CommitName.parse, names_in(objects, layout.commits(run)))
-    return tuple(name for name in found if name is not None)
+    parsed = map(CommitName.parse, names_in(objects, layout.commits(run)))
+    return tuple(name for name in parsed if name is not None)
 
 
 def headers(objects: Objects, sources: Iterable[RankSource]) -> dict[str, str]:
@@ -152,18 +152,18 @@ def headers(objects: Objects, sources: Iterable[RankSource]) -> dict[str, str]:
 
     Raises WarehouseError if a commit is missing or damaged.
     """
-    wanted: dict[str, dict[str, None]] = {}
+    commits_by_run: dict[str, dict[str, None]] = {}
     members = set()
     for source in sources:
-        wanted.setdefault(source.run, {})[source.commit] = None
+        commits_by_run.setdefault(source.run, {})[source.commit] = None
         members.add(source.name)
-    found: dict[str, str] = {}
-    for run, listed in wanted.items():
+    by_source: dict[str, str] = {}
+    for run, listed in commits_by_run.items():
         for commit in read_many(objects, run, listed):
             if isinstance(commit, WarehouseError):
                 raise commit
-            found |= {name: text for name, text in commit.headers.items() if name in members}
-    return found
+            by_source |= {name: text for name, text in commit.headers.items() if name in members}
+    return by_source
 
 
 # Writing
@@ -177,7 +177,7 @@ def groups(staged: Sequence[Staged]) -> Iterator[tuple[Staged, ...]]:
     ordered = sorted(staged, key=lambda one: (one.run, one.rank))
     for _, members in groupby(ordered, key=lambda one: one.run):
         listed = tuple(members)
-        last = {table.path: at for at, one in enumerate(listed) for table in one.tables}
+        last = {table.path: index for index, one in enumerate(listed) for table in one.tables}
         start = reach = 0
         for end in range(1, len(listed) + 1):
             reach = max(reach, *(last[table.path] for table in listed[end - 1].tables), 0)
@@ -191,7 +191,7 @@ def commit(objects: Objects, staged: Sequence[Staged]) -> tuple[RankSource, ...]
 
     Readers see nothing before a publish.
     """
-    if len({(one.run, one.rank, one.digest, one.part) for one in staged}) != len(staged):
+    if len({(source.run, source.rank, source.digest, source.part) for source in staged}) != len(staged):
         raise ValueError("a call must commit each source of a rank once")
     moves: dict[str, Path] = {}
     committed = [_commit(group, moves) for group in groups(staged)]
@@ -202,40 +202,40 @@ def commit(objects: Objects, staged: Sequence[Staged]) -> tuple[RankSource, ...]
     except OSError:  # a full disk
         objects.delete([*written, *moves])
         raise
-    found = {(one.run, one.rank, *one.identity): one for commit in committed for one in commit.sources}
-    return tuple(found[one.run, one.rank, one.digest, one.part] for one in staged)
+    by_identity = {(one.run, one.rank, *one.identity): one for commit in committed for one in commit.sources}
+    return tuple(by_identity[source.run, source.rank, source.digest, source.part] for source in staged)
 
 
 def _commit(members: Sequence[Staged], moves: dict[str, Path]) -> Commit:
     """The commit of a group; adds the keys of its files to `moves`."""
     name = _name(members, secrets.token_hex(4))
-    files: list[list[TableFile]] = [list(one.kept) for one in members]
-    places = {id(one): at for at, one in enumerate(members)}
-    for parts in pack.groups(members):
-        first, table = parts[0].staged, parts[0].table
+    files: list[list[TableFile]] = [list(member.kept) for member in members]
+    places = {id(member): index for index, member in enumerate(members)}
+    for group in pack.groups(members):
+        first, table = group[0].staged, group[0].table
         key = layout.table_file(
             table.table, table.version, first.run, first.rank, f"{name.uid}-{name.attempt}"
         )
         if key in moves:  # another source of the same rank fills the table, too
             key = key.replace(f"-{name.attempt}.", f"-{secrets.token_hex(4)}.")
-        moves[key] = pack.one_file(parts)
-        for part, file in zip(parts, _table_files(parts, key, moves[key]), strict=True):
+        moves[key] = pack.one_file(group)
+        for part, file in zip(group, _table_files(group, key, moves[key]), strict=True):
             files[places[id(part.staged)]].append(file)
-    at = now()
-    sources = tuple(_source(one, name, at, own) for one, own in zip(members, files, strict=True))
-    headers = {source.name: one.header for source, one in zip(sources, members, strict=True)}
-    return Commit(members[0].run, name.text, at, sources, headers)
+    committed_at = now()
+    sources = tuple(_source(one, name, committed_at, own) for one, own in zip(members, files, strict=True))
+    headers = {source.name: member.header for source, member in zip(sources, members, strict=True)}
+    return Commit(members[0].run, name.text, committed_at, sources, headers)
 
 
 def _name(members: Sequence[Staged], attempt: str) -> CommitName:
     return CommitName(members[0].rank, members[-1].rank, group_uid(one.uid for one in members), attempt)
 
 
-def _table_files(parts: Sequence[pack.RowGroup], key: str, path: Path) -> Iterator[TableFile]:
+def _table_files(group: Sequence[pack.RowGroup], key: str, path: Path) -> Iterator[TableFile]:
     """Each source's share of the file."""
     facts = file_facts(path)
-    rows = parts[0].table.file_rows if parts[0].table.ranks else sum(part.table.rows for part in parts)
-    for part in parts:
+    rows = group[0].table.file_rows if group[0].table.ranks else sum(part.table.rows for part in group)
+    for part in group:
         table = part.table
         yield TableFile(
             table=table.table,
@@ -243,18 +243,18 @@ def _table_files(parts: Sequence[pack.RowGroup], key: str, path: Path) -> Iterat
             path=key,
             rows=table.rows,
             file_rows=rows if rows is not None else table.rows,
-            first_rank=parts[0].staged.rank,
-            last_rank=parts[-1].staged.rank,
-            file_ranks=len(parts),
+            first_rank=group[0].staged.rank,
+            last_rank=group[-1].staged.rank,
+            file_ranks=len(group),
             **asdict(facts),
         )
 
 
-def _source(staged: Staged, name: CommitName, at: str, files: Sequence[TableFile]) -> RankSource:
+def _source(staged: Staged, name: CommitName, committed_at: str, files: Sequence[TableFile]) -> RankSource:
     fields = common_fields(staged, RankSource) | {
         "definitions": dict(staged.definitions),
         "facts": dict(staged.facts),
-        "committed_at": staged.committed_at or at,
+        "committed_at": staged.committed_at or committed_at,
     }
     return RankSource(**fields, attempt=name.attempt, commit=name.text, files=in_order(files))
 
@@ -268,7 +268,7 @@ def earlier(objects: Objects, members: Sequence[Staged], since: datetime) -> Ite
     prefix = layout.commit_prefix(name.first, name.last, name.uid)
     listed = objects.walk(layout.commit(run, prefix))
     parsed = (CommitName.parse(entry.key.rpartition("/")[2]) for entry in listed)
-    for commit in read_many(objects, run, [one.text for one in parsed if one and not one.waits]):
+    for commit in read_many(objects, run, [name.text for name in parsed if name and not name.waits]):
         if isinstance(commit, WarehouseError):
             continue
         is_young = datetime.fromisoformat(commit.committed_at) > since
@@ -277,19 +277,19 @@ def earlier(objects: Objects, members: Sequence[Staged], since: datetime) -> Ite
 
 
 def _same(staged: Staged, source: RankSource) -> bool:
-    new = Counter((table.table, table.version, table.rows) for table in staged.tables if table.rows)
-    new += Counter((file.table, file.version, file.rows) for file in staged.kept)
-    old = Counter((file.table, file.version, file.rows) for file in source.files)
-    return (staged.uid, staged.status, new) == (source.uid, source.status, old)
+    new_rows = Counter((table.table, table.version, table.rows) for table in staged.tables if table.rows)
+    new_rows += Counter((file.table, file.version, file.rows) for file in staged.kept)
+    old_rows = Counter((file.table, file.version, file.rows) for file in source.files)
+    return (staged.uid, staged.status, new_rows) == (source.uid, source.status, old_rows)
 
 
 # Commits that wait for the other ranks of their run (`--expect-ranks`)
 
 
-def unsettled(found: Iterable[CommitName], head: RunVersion) -> tuple[CommitName, ...]:
+def unsettled(names: Iterable[CommitName], head: RunVersion) -> tuple[CommitName, ...]:
     """The commits among these that still wait: the newest version neither holds nor retired them."""
     settled = {*head.summary.commits, *head.retired, *(key.rpartition("/")[2] for key in head.taken_out)}
-    return tuple(name for name in found if name.waits and name.text not in settled)
+    return tuple(name for name in names if name.waits and name.text not in settled)
 
 
 def wait(objects: Objects, changes: Changes, kept: Collection[str]) -> tuple[RankSource, ...]:
@@ -306,19 +306,19 @@ def wait(objects: Objects, changes: Changes, kept: Collection[str]) -> tuple[Ran
     for source in changes.sources:
         if source.name in kept and not layout.is_waiting(source.commit):
             by_commit.setdefault(source.commit, set()).add(source.name)
-    for found in read_many(objects, run, by_commit):
-        if isinstance(found, WarehouseError):
-            raise found
-        name = found.name.replace(".json", ".wait.json")
+    for committed in read_many(objects, run, by_commit):
+        if isinstance(committed, WarehouseError):
+            raise committed
+        name = committed.name.replace(".json", ".wait.json")
         sources = tuple(
-            replace(one, commit=name) for one in found.sources if one.name in by_commit[found.name]
+            replace(one, commit=name) for one in committed.sources if one.name in by_commit[committed.name]
         )
-        written.append(replace(found, name=name, sources=sources, waits=waits))
+        written.append(replace(committed, name=name, sources=sources, waits=waits))
     if written:
         # The mark first: a waiting commit is never without one.
         objects.put({layout.waiting(run): sealed({"format": FORMAT, "must_understand": [], "run": run})})
-        objects.put({one.key: encode(one) for one in written})
-    return tuple(source for one in written for source in one.sources)
+        objects.put({commit.key: encode(commit) for commit in written})
+    return tuple(source for commit in written for source in commit.sources)
 
 
 def waiting(objects: Objects, run: str, names: Iterable[str]) -> Iterator[PendingSource | WarehouseError]:
