@@ -13,7 +13,7 @@ from tracewarehouse.storage.layout import is_waiting
 from tracewarehouse.storage.model import Changes, Outcome, PendingSource, RankSource, RunVersion
 
 # The sources that the next version will hold, by name.
-_Held = dict[str, RankSource]
+_Sources = dict[str, RankSource]
 
 
 class Merged(Struct, frozen=True):
@@ -33,39 +33,39 @@ def merge(base: RunVersion, changes: Changes, waiting: Sequence[PendingSource] =
     """
     start = _start(base, changes, waiting)
     own = {source.name for source in changes.sources}
-    others = tuple(one for one in waiting if one.source.name not in own and one.source.run == start.run)
-    held = {source.name: source for source in start.sources} if changes.sources or others else None
-    outcome = _apply(held, changes, others) if held is not None else {}
+    pending = tuple(one for one in waiting if one.source.name not in own and one.source.run == start.run)
+    after = {source.name: source for source in start.sources} if changes.sources or pending else None
+    outcome = _apply(after, changes, pending) if after is not None else {}
     expected = changes.expected_ranks
     if expected is not None and not changes.seal:
-        ranks = len({source.rank for source in held.values()} if held is not None else start.ranks)
+        ranks = len({source.rank for source in after.values()} if after is not None else start.ranks)
         if ranks < expected:
             for name, decided in outcome.items():
                 outcome[name] = "pending" if decided in ("added", "replaced") else decided
             return Merged(None, outcome, (ranks, expected))
     if changes.drop_ranks or changes.drop_sources:
-        held = {source.name: source for source in start.sources} if held is None else held
-        held = {
+        after = {source.name: source for source in start.sources} if after is None else after
+        after = {
             name: source
-            for name, source in held.items()
+            for name, source in after.items()
             if source.rank not in changes.drop_ranks and name not in changes.drop_sources
         }
     # The stored labels, then those of the calls whose sources are published, this call's last.
     labels: dict[str, str | None] = dict(start.labels)
-    for one in sorted(others, key=lambda one: (one.source.committed_at, one.source.name)):
-        labels |= one.labels if held is not None and one.source.name in held else {}
+    for one in sorted(pending, key=lambda one: (one.source.committed_at, one.source.name)):
+        labels |= one.labels if after is not None and one.source.name in after else {}
     labels |= changes.labels
     stated = {key: value for key, value in labels.items() if value is not None}
-    return Merged(_next(base, start, held, stated, changes, waiting), outcome)
+    return Merged(_next(base, start, after, stated, changes, waiting), outcome)
 
 
 def _start(base: RunVersion, changes: Changes, waiting: Sequence[PendingSource]) -> RunVersion:
     """The version that the changes apply to; the sources decide the spelling of the run."""
-    new = [*changes.sources, *(one.source for one in waiting if changes.seal)]
-    run = new[0].run if new else base.run
+    sources = [*changes.sources, *(one.source for one in waiting if changes.seal)]
+    run = sources[0].run if sources else base.run
     if base.number == 0 or base.tombstone:
-        kept = {name: getattr(base, name) for name in ("retired", "results_of", "kept_from", "taken_out")}
-        return RunVersion(run, base.number, (), {}, None, base.created_at, base.tool, **kept)
+        fields = {name: getattr(base, name) for name in ("retired", "results_of", "kept_from", "taken_out")}
+        return RunVersion(run, base.number, (), {}, None, base.created_at, base.tool, **fields)
     if run != base.run:
         raise RunExists(
             f"run {run}: run names are case-insensitive, and run {base.run} already exists",
@@ -74,24 +74,24 @@ def _start(base: RunVersion, changes: Changes, waiting: Sequence[PendingSource])
     return base
 
 
-def _apply(held: _Held, changes: Changes, others: Sequence[PendingSource]) -> dict[str, Outcome]:
-    """Adds sources to `held` in the order of their commits; returns the outcomes of the call's sources."""
+def _apply(after: _Sources, changes: Changes, pending: Sequence[PendingSource]) -> dict[str, Outcome]:
+    """Adds sources to `after` in the order of their commits; returns the outcomes of the call's sources."""
     own = {source.name for source in changes.sources}
-    own |= {one.source.name for one in others if changes.seal}
+    own |= {one.source.name for one in pending if changes.seal}
     queue: list[tuple[RankSource, bool, Changes | None]]
     queue = [(source, changes.replace, changes) for source in changes.sources]
-    queue += [(one.source, one.replace, None) for one in others]
-    by_rank: dict[int, _Held] = {}
-    for name, source in held.items():
+    queue += [(one.source, one.replace, None) for one in pending]
+    by_rank: dict[int, _Sources] = {}
+    for name, source in after.items():
         by_rank.setdefault(source.rank, {})[name] = source
     outcome: dict[str, Outcome] = {}
     for source, may_replace, of_call in sorted(queue, key=lambda item: (item[0].committed_at, item[0].name)):
         beside = by_rank.setdefault(source.rank, {})
         decided, gone = _decide(tuple(beside.values()), source, may_replace, of_call)
         if decided in ("added", "replaced"):
-            for one in gone:
-                del beside[one.name], held[one.name]
-            beside[source.name] = held[source.name] = source
+            for replaced in gone:
+                del beside[replaced.name], after[replaced.name]
+            beside[source.name] = after[source.name] = source
         if source.name in own:
             outcome[source.name] = decided
     return outcome
@@ -107,17 +107,17 @@ def _decide(
     if any(one.name == new.name for one in stored):
         return "added", ()
     if changes and new.name in changes.replaces:
-        held = tuple(one for one in stored if one.name == changes.replaces[new.name])
-        return ("replaced", held) if held else ("conflict", ())
+        replaced = tuple(one for one in stored if one.name == changes.replaces[new.name])
+        return ("replaced", replaced) if replaced else ("conflict", ())
     same = [one for one in stored if one.identity == new.identity]
     if changes and changes.rebuilt:
         return ("replaced", tuple(same)) if same else ("conflict", ())
     damaged = changes.damaged if changes else frozenset()
     if any(_is_current(one, new) and one.name not in damaged for one in same):
         return "same", ()
-    others = [one for one in stored if one not in same and one.overlaps(new)]
-    if all(may_replace or _is_replaced(one, new, changes) for one in others):
-        gone = (*same, *others)
+    overlapping = [one for one in stored if one not in same and one.overlaps(new)]
+    if all(may_replace or _is_replaced(one, new, changes) for one in overlapping):
+        gone = (*same, *overlapping)
         return ("replaced" if gone else "added"), gone
     return "conflict", ()
 
@@ -144,27 +144,27 @@ def _is_replaced(stored: RankSource, new: RankSource, changes: Changes | None) -
 def _next(
     base: RunVersion,
     start: RunVersion,
-    held: _Held | None,
+    after: _Sources | None,
     labels: Mapping[str, str],
     changes: Changes,
     waiting: Sequence[PendingSource],
 ) -> RunVersion | None:
-    """The version after `base`, None if nothing changes; `held`: its sources, None for those of `start`."""
+    """The version after `base`, None if nothing changes; `after`: its sources, None for those of `start`."""
     sources = start.sources
-    if held is not None and held.keys() != {source.name for source in sources}:
-        sources = tuple(sorted(held.values(), key=lambda one: (one.rank, one.name)))
-    elif held is not None:
+    if after is not None and after.keys() != {source.name for source in sources}:
+        sources = tuple(sorted(after.values(), key=lambda one: (one.rank, one.name)))
+    elif after is not None:
         by_name = {source.name: source for source in sources}
-        if any(held[name] != source for name, source in by_name.items()):
-            sources = tuple(sorted(held.values(), key=lambda one: (one.rank, one.name)))
-    stated = max((one.expected_ranks for one in waiting if held and one.source.name in held), default=0)
+        if any(after[name] != source for name, source in by_name.items()):
+            sources = tuple(sorted(after.values(), key=lambda one: (one.rank, one.name)))
+    stated = max((one.expected_ranks for one in waiting if after and one.source.name in after), default=0)
     expected = changes.expected_ranks or stated or start.expected_ranks
-    new = replace(start, number=base.number + 1, sources=sources, labels=labels, expected_ranks=expected)
+    version = replace(start, number=base.number + 1, sources=sources, labels=labels, expected_ranks=expected)
     if sources is not start.sources or waiting:
         # The commits that waited and are settled, and that the new version does not hold.
-        seen = {*start.summary.commits, *(one.source.commit for one in waiting)}
-        settled = {*start.retired, *filter(is_waiting, seen)}
+        present = {*start.summary.commits, *(one.source.commit for one in waiting)}
+        settled = {*start.retired, *filter(is_waiting, present)}
         settled.difference_update(source.commit for source in sources)
-        new = replace(new, retired=tuple(sorted(settled)))
+        version = replace(version, retired=tuple(sorted(settled)))
     is_same = sources is start.sources and labels == dict(start.labels) and expected == start.expected_ranks
-    return None if is_same else replace(new, compacted=changes.compacted or start.compacted)
+    return None if is_same else replace(version, compacted=changes.compacted or start.compacted)
