@@ -118,10 +118,10 @@ def encoding_of(column: Column, values: pa.ChunkedArray) -> Encoding | None:
     if named is not None or column.type not in _BY_REPEATS:
         return named
     is_duration = column.unit == "ns" and column.name not in _DELAYS
-    repeated, others = _DURATIONS if is_duration else _BY_REPEATS[column.type]
+    repeated, distinct = _DURATIONS if is_duration else _BY_REPEATS[column.type]
     if _distinct(values) < (_DISTINCT_TIMES if column.unit == "ns" else _DISTINCT):
         return repeated
-    return _smallest(values, (others, Encoding.DELTA)) if column.name in _DELAYS else others
+    return _smallest(values, (distinct, Encoding.DELTA)) if column.name in _DELAYS else distinct
 
 
 def _distinct(values: pa.ChunkedArray) -> float:
@@ -141,7 +141,7 @@ def _sample(values: pa.ChunkedArray, rows: int) -> pa.ChunkedArray:
     import pyarrow as pa
 
     apart = max(len(values) // _SAMPLES, rows)
-    chunks = [chunk for at in range(_SAMPLES) for chunk in values.slice(at * apart, rows).chunks]
+    chunks = [chunk for index in range(_SAMPLES) for chunk in values.slice(index * apart, rows).chunks]
     return _storage(pa.chunked_array(chunks, values.type))
 
 
@@ -184,17 +184,17 @@ def _writer_options(columns: Mapping[str, Column], rows: pa.Table) -> dict[str, 
     texts = {name for name in fields if name in columns and columns[name].type in _TEXT}
     # In a small table, compressing numbers would take a third of the time to save a tenth.
     bare = set(fields) - texts if len(rows) < _BARE_ROWS else set()
-    known = {name: encoding for name, encoding in encodings.items() if encoding is not None}
-    levels = {name: encoding.zstd_level for name, encoding in known.items() if name not in bare}
-    others = {
-        name: encoding.parquet_name for name, encoding in known.items() if encoding is not Encoding.DICTIONARY
+    chosen = {name: encoding for name, encoding in encodings.items() if encoding is not None}
+    levels = {name: encoding.zstd_level for name, encoding in chosen.items() if name not in bare}
+    column_encodings = {
+        name: each.parquet_name for name, each in chosen.items() if each is not Encoding.DICTIONARY
     }
     return {
         "version": "2.6",
         "compression": {name: "none" if name in bare else "zstd" for name in fields} if bare else "zstd",
         "compression_level": levels or None,
-        "use_dictionary": [name for name, each in known.items() if each is Encoding.DICTIONARY] or False,
-        "column_encoding": others or None,
+        "use_dictionary": [name for name, each in chosen.items() if each is Encoding.DICTIONARY] or False,
+        "column_encoding": column_encodings or None,
         # Version 2 pages do not compress null levels.
         "data_page_version": "1.0",
         "data_page_size": _PAGE_BYTES,
@@ -253,7 +253,7 @@ def groups(staged: Sequence[Staged]) -> Iterator[tuple[RowGroup, ...]]:
 
 def _may_share(group: Sequence[RowGroup], part: RowGroup) -> bool:
     """Whether a file has space for a neighbor; large ones stay alone."""
-    size = sum(one.bytes for one in group) + part.bytes
+    size = sum(member.bytes for member in group) + part.bytes
     is_small = max(part.bytes, group[-1].bytes) <= SMALL_BYTES
     return is_small and len(group) < PACK_RANKS and size <= PACK_BYTES
 
@@ -357,10 +357,10 @@ def merge(table: Ref, shares: Sequence[Share], path: Path) -> None:
     schema = common_schema(table.name, [share.rank for share in shares], footers)
     types = dict(zip(schema.names, schema.types, strict=True))
     contract = Catalog.load().contracts.get(table)
-    known = () if contract is None else file_columns(contract)
+    declared = () if contract is None else file_columns(contract)
     columns = {
         column.name: column
-        for column in known
+        for column in declared
         if types.get(column.name) in (stored_type(column.type), type_of(column.type))
     }
     reader = _Reader()
@@ -410,20 +410,20 @@ def row_groups(tables: Iterable[pa.Table], least_rows: int = ROW_GROUP_ROWS // 2
     """
     import pyarrow as pa
 
-    held: list[pa.Table] = []
+    pending: list[pa.Table] = []
     count = 0
     for table in tables:
         if least_rows <= count and count + len(table) > ROW_GROUP_ROWS:
-            yield pa.concat_tables(held)
-            held, count = [], 0
-        held.append(table)
+            yield pa.concat_tables(pending)
+            pending, count = [], 0
+        pending.append(table)
         count += len(table)
         while count >= ROW_GROUP_ROWS:
-            rows = pa.concat_tables(held)
+            rows = pa.concat_tables(pending)
             yield rows.slice(0, ROW_GROUP_ROWS)
-            held, count = [rows.slice(ROW_GROUP_ROWS)], count - ROW_GROUP_ROWS
+            pending, count = [rows.slice(ROW_GROUP_ROWS)], count - ROW_GROUP_ROWS
     if count:
-        yield pa.concat_tables(held)
+        yield pa.concat_tables(pending)
 
 
 class _Reader(Struct):
@@ -443,13 +443,13 @@ class _Reader(Struct):
         with pq.ParquetFile(share.path, page_checksum_verification=True) as file:
             if share.rows == share.file_rows:
                 return file.read(use_threads=False)
-            at = file.schema_arrow.get_field_index("rank")
-            found = [file.schema_arrow.empty_table()]
+            rank_column = file.schema_arrow.get_field_index("rank")
+            tables = [file.schema_arrow.empty_table()]
             for group in range(file.metadata.num_row_groups):
-                known = file.metadata.row_group(group).column(at).statistics
-                if known is None or not known.has_min_max or known.min <= share.rank <= known.max:
-                    found.append(self._of_rank(share, file, group))
-        rows = pa.concat_tables(found)
+                bounds = file.metadata.row_group(group).column(rank_column).statistics
+                if bounds is None or not bounds.has_min_max or bounds.min <= share.rank <= bounds.max:
+                    tables.append(self._of_rank(share, file, group))
+        rows = pa.concat_tables(tables)
         if len(rows) != share.rows:
             raise WarehouseError(
                 f"{share.path}: {len(rows)} rows of rank {share.rank}, expected {share.rows}"

@@ -56,7 +56,7 @@ class RunRepair:
 
     def repair(self) -> None:
         """Repairs versions, commits and the index entry, and publishes a version that names the damage."""
-        self.versions = {one.number: one for one in self.store.readable(self.run, whole=True)}
+        self.versions = {version.number: version for version in self.store.readable(self.run, whole=True)}
         names = [name.text for name in commits.names(self.store.objects, self.run)]
         for commit in commits.read_many(self.store.objects, self.run, names):
             if isinstance(commit, Commit):
@@ -65,13 +65,13 @@ class RunRepair:
         numbers = self.store.versions(self.run)
         top = max((*numbers, entry.number if entry else 0), default=0)
         newest = self._newest(top, entry)
-        known = frozenset(newest.taken_out) if newest else frozenset()
+        taken_out = frozenset(newest.taken_out) if newest else frozenset()
         if newest is not None:
             for number in range(newest.kept_from, top):
                 key = layout.version(self.run, number)
-                if number not in self.versions and key not in known:
+                if number not in self.versions and key not in taken_out:
                     self._take_out(key, "version lost: no other object has what it held")
-        changed = self._repair_commits(newest, known)
+        changed = self._repair_commits(newest, taken_out)
         self._publish(top, newest, changed)
         if newest is not None and not self._taken_out and (entry is None or entry.number < top):
             self._write_entry(newest)
@@ -106,9 +106,9 @@ class RunRepair:
                 self.store.forget()
             return proved
         self._take_out(key, "version lost: neither its index entry nor commits prove what it held")
-        found, what = self._provable(top, entry if entry is not None and entry.number == top else None)
+        version, what = self._provable(top, entry if entry is not None and entry.number == top else None)
         self._step(layout.version(self.run, top + 1), what, is_loss=True)
-        return replace(found, number=top)
+        return replace(version, number=top)
 
     def _write_entry(self, newest: RunVersion) -> None:
         self._step(layout.entry(self.run), "index entry written from the newest version")
@@ -129,64 +129,64 @@ class RunRepair:
             stored = msgspec.convert(fields["list"], StoredList)
             return version_of(fields, codec.many_sources(self.store.objects, entry.run, stored))
         sources = [self._source(name, commit) for name, commit in entry.sources]
-        found = tuple(source for source in sources if source is not None)
-        return version_of(fields, found) if len(found) == len(sources) else None
+        present = tuple(source for source in sources if source is not None)
+        return version_of(fields, present) if len(present) == len(sources) else None
 
     def _source(self, name: str, commit: str) -> RankSource | None:
-        found = self._commits[commit].sources if commit in self._commits else ()
-        return next((source for source in found if source.name == name), None)
+        sources = self._commits[commit].sources if commit in self._commits else ()
+        return next((source for source in sources if source.name == name), None)
 
     def _with_sources_of_commits(self, version: RunVersion) -> RunVersion | None:
         """A version of many files whose list object is lost, if the commits give the same."""
-        held = [self._commits[name] for name in version.summary.commits if name in self._commits]
+        listed = [self._commits[name] for name in version.summary.commits if name in self._commits]
         sources = sorted(
-            (one for commit in held for one in commit.sources), key=lambda one: (one.rank, one.name)
+            (one for commit in listed for one in commit.sources), key=lambda one: (one.rank, one.name)
         )
-        found = replace(version, sources=tuple(sources))
-        is_same = (found.source, found.bytes) == (version.source, version.bytes)
-        return found if is_same else None
+        restored = replace(version, sources=tuple(sources))
+        is_same = (restored.source, restored.bytes) == (version.source, version.bytes)
+        return restored if is_same else None
 
     def _provable(self, top: int, entry: Entry | None) -> tuple[RunVersion, str]:
         """What is left of a lost newest version, and in words what was done."""
         if entry is not None and entry.sources:
-            held = [self._source(name, commit) for name, commit in entry.sources]
-            sources = tuple(source for source in held if source is not None)
-            lost = [name for (name, _), one in zip(entry.sources, held, strict=True) if one is None]
+            present = [self._source(name, commit) for name, commit in entry.sources]
+            sources = tuple(source for source in present if source is not None)
+            lost = [name for (name, _), one in zip(entry.sources, present, strict=True) if one is None]
             version = RunVersion(entry.run, top, sources, entry.labels, None, "", "")
             text = f"published without {len(lost)} lost sources: {', '.join(lost)}; ingest their traces again"
             return version, text
         if self.newest is not None:
             return self.newest, f"published as it was in v{self.newest.number}; later changes are lost"
-        every = [one for commit in self._commits.values() if commit.waits is None for one in commit.sources]
+        stored = [one for commit in self._commits.values() if commit.waits is None for one in commit.sources]
         # The newest commit of each source of a rank; of sources that overlap the newest one.
-        kept: list[RankSource] = []
-        for source in sorted(every, key=lambda one: one.committed_at):
-            kept = [one for one in kept if one.rank != source.rank or not one.overlaps(source)]
-            kept.append(source)
-        run = every[0].run if every else self.store.name(self.run)
-        sources = tuple(sorted(kept, key=lambda one: (one.rank, one.name)))
+        disjoint: list[RankSource] = []
+        for source in sorted(stored, key=lambda one: one.committed_at):
+            disjoint = [one for one in disjoint if one.rank != source.rank or not one.overlaps(source)]
+            disjoint.append(source)
+        run = stored[0].run if stored else self.store.name(self.run)
+        sources = tuple(sorted(disjoint, key=lambda one: (one.rank, one.name)))
         version = RunVersion(run, top, sources, {}, None, "", "")
         return version, "published from its commits; labels and expected ranks are lost"
 
     # Commits
 
     def _repair_commits(
-        self, newest: RunVersion | None, known: frozenset[str]
+        self, newest: RunVersion | None, taken_out: frozenset[str]
     ) -> tuple[RankSource, ...] | None:
         """Writes lost commits again from the versions; the sources of the newest version if some change."""
-        wanted: dict[str, dict[str, RankSource]] = {}
+        published: dict[str, dict[str, RankSource]] = {}
         for version in (*self.versions.values(), *([newest] if newest else [])):
             for source in version.sources:
-                wanted.setdefault(source.commit, {})[source.name] = source
-        held = frozenset(newest.summary.commits) if newest else frozenset()
+                published.setdefault(source.commit, {})[source.name] = source
+        current = frozenset(newest.summary.commits) if newest else frozenset()
         moved: dict[str, str] = {}
         stored = {name.text for name in commits.names(self.store.objects, self.run)}
-        for name in sorted(stored | wanted.keys()):
-            key, stated = layout.commit(self.run, name), wanted.get(name, {})
+        for name in sorted(stored | published.keys()):
+            key, stated = layout.commit(self.run, name), published.get(name, {})
             commit = self._commits.get(name)
-            found = {source.name: source for source in commit.sources} if commit else None
-            is_intact = found is not None and all(found.get(each) == one for each, one in stated.items())
-            if is_intact or (key in known and name not in held):
+            in_commit = {source.name: source for source in commit.sources} if commit else None
+            is_intact = in_commit is not None and stated.items() <= in_commit.items()
+            if is_intact or (key in taken_out and name not in current):
                 continue
             if not stated:
                 self._take_out(key, "unpublished commit lost: ingest its traces again")
@@ -199,7 +199,7 @@ class RunRepair:
             else:
                 self._step(key, what, is_loss=True)
                 self._write_commit(name, tuple(stated.values()), again=False)
-        if newest is None or held.isdisjoint(moved):
+        if newest is None or current.isdisjoint(moved):
             return None
         return tuple(replace(one, commit=moved.get(one.commit, one.commit)) for one in newest.sources)
 
@@ -207,14 +207,14 @@ class RunRepair:
         """Writes a commit without headers, under another name if a damaged one has the name."""
         parsed = CommitName.parse(name)
         assert parsed is not None
-        new = replace(parsed, attempt=secrets.token_hex(4), waits=False).text if again else name
+        new_name = replace(parsed, attempt=secrets.token_hex(4), waits=False).text if again else name
         members = sorted(sources, key=lambda one: (one.rank, one.name))
         if not self.dry_run:
             committed_at = min(one.committed_at for one in members)
-            moved = tuple(replace(one, commit=new) for one in members)
-            commit = Commit(members[0].run, new, committed_at, moved)
+            moved = tuple(replace(one, commit=new_name) for one in members)
+            commit = Commit(members[0].run, new_name, committed_at, moved)
             self.store.objects.put({commit.key: commits.encode(commit)})
-        return new
+        return new_name
 
     # What is published
 
@@ -257,8 +257,8 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
     if runs is not None:
         return
     lost = [key for recorded, key in results.missing(store.objects, ()) if recorded is None]
-    for key, one in tuple(results.acknowledged(store.objects)):
-        if isinstance(one, str):
+    for key, fields in tuple(results.acknowledged(store.objects)):
+        if isinstance(fields, str):
             lost.append(key)
             if not dry_run:
                 results.set_aside(store.objects, [key])
@@ -267,9 +267,9 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
     yield from (Step("", key, "damaged list of recorded results renamed") for key in damaged)
     if not dry_run:
         results.set_aside(store.objects, [*damaged, *results.unlist(store.objects, frozenset(lost))])
-    known = results.listed(store.objects)
-    unlisted = [key for _, key in results.every(store.objects) if key not in known]
-    unlisted += [key for key, one in results.acknowledged(store.objects) if key not in known]
+    listed = results.listed(store.objects)
+    unlisted = [key for _, key in results.every(store.objects) if key not in listed]
+    unlisted += [key for key, fields in results.acknowledged(store.objects) if key not in listed]
     if unlisted and not dry_run:
         results.write_list(store.objects, unlisted)
     yield from (Step(layout.run_of(key) or "", key, "recorded result listed again") for key in unlisted)

@@ -162,8 +162,8 @@ class RecordedAnalysis(Struct, frozen=True):
         derived: tuple[tuple[int, str, str], ...] = ()
         if not self.derived_tables.isdisjoint(version.summary.tables):
             files = ((source.rank, file) for source in version.sources for file in source.files)
-            found = [(rank, one.table, one.sha256) for rank, one in files if one.table in self.derived_tables]
-            derived = tuple(sorted(found))
+            keys = [(rank, one.table, one.sha256) for rank, one in files if one.table in self.derived_tables]
+            derived = tuple(sorted(keys))
         run, definition = run_key(version.run), self.definition(version)
         requests = [request_hash(tuple(self.params(each).items()), derived) for each in by_steps]
         ref, source = self.contract.ref, version.source
@@ -190,9 +190,9 @@ def write_result(
     """
     import pyarrow.parquet as pq
 
-    named = {**metadata, RECORDED.encode(): sealed({**asdict(recorded), **more})}
+    footer = {**metadata, RECORDED.encode(): sealed({**asdict(recorded), **more})}
     if not few_rows:
-        table = table.replace_schema_metadata(named)
+        table = table.replace_schema_metadata(footer)
         pq.write_table(table, str(path), compression="zstd", write_page_checksum=True)
         return
     lean = {"write_statistics": False, "use_dictionary": False, "store_schema": False}
@@ -201,7 +201,7 @@ def write_result(
         str(path), table.schema, compression="zstd", write_page_checksum=True, **lean
     ) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata(named)
+        writer.add_key_value_metadata(footer)
 
 
 # The folder of packs in that of an analysis: copies of the results, or roll-ups, of many runs in one file.
@@ -233,17 +233,17 @@ class Packs(Struct, frozen=True):
         """The packs of an analysis that are intact."""
         import pyarrow.parquet as pq
 
-        in_packs, every = dict[str, str](), dict[str, str]()
+        in_packs, all_metadata = dict[str, str](), dict[str, str]()
         keys = packs(objects, folder)
         files.copy(keys)
         for key, path in zip(keys, map(files.path, keys), strict=True):
             with suppress(OSError):
                 if sha256(path)[:16] == key.rpartition("/")[2][:16]:
-                    said = msgspec.json.decode(pq.read_metadata(path).metadata[RECORDED.encode()])
-                    if every.keys().isdisjoint(said):  # of two calls at once, each packs
-                        in_packs |= dict.fromkeys(said, key)
-                        every |= said
-        return cls(frozenset(keys), in_packs, every)
+                    metadata = msgspec.json.decode(pq.read_metadata(path).metadata[RECORDED.encode()])
+                    if all_metadata.keys().isdisjoint(metadata):  # of two calls at once, each packs
+                        in_packs |= dict.fromkeys(metadata, key)
+                        all_metadata |= metadata
+        return cls(frozenset(keys), in_packs, all_metadata)
 
 
 def write_pack(objects: Objects, staging: Path, folder: str, files: Mapping[str, Path]) -> None:
@@ -254,10 +254,10 @@ def write_pack(objects: Objects, staging: Path, folder: str, files: Mapping[str,
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    said, tables = {}, []
+    metadata, tables = {}, []
     for key, path in files.items():
         rows = pq.read_table(str(path))
-        said[key] = rows.schema.metadata[RECORDED.encode()].decode()
+        metadata[key] = rows.schema.metadata[RECORDED.encode()].decode()
         keys = pa.array([key] * len(rows), pa.string())
         tables.append(rows.replace_schema_metadata(None).append_column("filename", keys))
     ending = ROLLUP if all(key.endswith(ROLLUP) for key in files) else ".parquet"
@@ -266,7 +266,7 @@ def write_pack(objects: Objects, staging: Path, folder: str, files: Mapping[str,
     options = {"compression": "zstd", "write_page_checksum": True, "store_schema": False}
     with pq.ParquetWriter(str(staging / PACKED), packed.schema, **options) as writer:
         writer.write_table(packed)
-        writer.add_key_value_metadata({RECORDED: json.dumps(said)})
+        writer.add_key_value_metadata({RECORDED: json.dumps(metadata)})
     name = f"{sha256(staging / PACKED)[:16]}-{len(files)}{ending}"
     objects.adopt({f"{folder}/{PACKED}/{name}": staging / PACKED})
 
@@ -309,11 +309,11 @@ def _decode_list(key: str, data: bytes) -> list[str]:
 
 def parse(key: str) -> Recorded | None:
     """The identity of the result at a key; None for any other key."""
-    found = _KEY.fullmatch(key)
-    if found is None or not layout.is_run_key(found[3]):
+    match = _KEY.fullmatch(key)
+    if match is None or not layout.is_run_key(match[3]):
         return None
-    analysis, version, *others = found.groups()
-    return Recorded(analysis, int(version), *others)
+    analysis, version, *fields = match.groups()
+    return Recorded(analysis, int(version), *fields)
 
 
 def every(
@@ -321,8 +321,8 @@ def every(
 ) -> Iterator[tuple[Recorded, str]]:
     """Every recorded result, or roll-up with `parse_rollup`, in a folder with its key."""
     for entry in objects.walk(f"{folder}/"):
-        if (found := parsed(entry.key)) is not None:
-            yield found, entry.key
+        if (recorded := parsed(entry.key)) is not None:
+            yield recorded, entry.key
 
 
 def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[tuple[Recorded | None, str]]:
@@ -340,11 +340,11 @@ def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[
 def unlist(objects: Objects, gone: frozenset[str]) -> list[str]:
     """Writes a list of what else the lists name that name these keys; returns the keys of those lists."""
     every = lists(objects) if gone else ()
-    old = {key: names for key, names in every if not isinstance(names, str)}
-    old = {key: names for key, names in old.items() if not gone.isdisjoint(names)}
-    if left := sorted({name for names in old.values() for name in names} - gone):
-        write_list(objects, left)
-    return list(old)
+    old_lists = {key: names for key, names in every if not isinstance(names, str)}
+    old_lists = {key: names for key, names in old_lists.items() if not gone.isdisjoint(names)}
+    if remaining := sorted({name for names in old_lists.values() for name in names} - gone):
+        write_list(objects, remaining)
+    return list(old_lists)
 
 
 def set_aside(objects: Objects, keys: Iterable[str]) -> None:
@@ -392,10 +392,10 @@ def fault(path: Path, recorded: Recorded) -> str | None:
     return None
 
 
-def same_rows(one: Path, other: Path) -> bool:
+def same_rows(first: Path, second: Path) -> bool:
     """Whether two results have the same rows, ignoring column names."""
     import pyarrow.parquet as pq
 
-    tables = [pq.read_table(str(path)) for path in (one, other)]
-    columns = [table.rename_columns([str(at) for at in range(table.num_columns)]) for table in tables]
+    tables = [pq.read_table(str(path)) for path in (first, second)]
+    columns = [table.rename_columns([str(number) for number in range(table.num_columns)]) for table in tables]
     return bool(columns[0].schema.equals(columns[1].schema) and columns[0].equals(columns[1]))
