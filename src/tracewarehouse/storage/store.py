@@ -81,11 +81,11 @@ def read_identity(objects: Objects, create: bool = False) -> Identity:
     return _decode(objects, data)
 
 
-def restore_identity(objects: Objects, known: Mapping[str, str] | None = None) -> None:
+def restore_identity(objects: Objects, stated: Mapping[str, str] | None = None) -> None:
     """Writes an identity unless there is one: what is known, else a new one, with other hashes of secrets."""
     with disk_errors(objects.url):
         identity = Identity(FORMAT, uuid.uuid4().hex, secrets.token_hex(32), now())
-        identity = replace(identity, **known or {})
+        identity = replace(identity, **stated or {})
         objects.put_if_absent(layout.WAREHOUSE, sealed({**asdict(identity), "must_understand": []}))
 
 
@@ -176,9 +176,9 @@ class Store(Versions):
         Unless it is needed, a full disk only means that the folder does not exist.
         """
         folder = self.folder / layout.STAGING / f"{prefix}{secrets.token_hex(8)}"
-        with ExitStack() as held:
+        with ExitStack() as stack:
             with disk_errors(self.folder) if is_needed else suppress(OSError):
-                held.enter_context(leased_folder(folder))
+                stack.enter_context(leased_folder(folder))
             yield folder
 
     @with_disk_errors
@@ -189,22 +189,22 @@ class Store(Versions):
         (a task that runs twice) and are neither published nor waiting, returns that commit. Any process may
         commit. Raises WarehouseError if the disk is full or refuses, or a file is not as announced.
         """
-        found: dict[int, RankSource] = {}
-        todo: list[Staged] = []
+        by_id: dict[int, RankSource] = {}
+        uncommitted: list[Staged] = []
         for group in commits.groups(staged):
-            done = self._committed_before(group)
-            found |= {id(one): source for one, source in zip(group, done, strict=False)}
-            todo += () if done else group
-        committed = commits.commit(self.objects, todo)
-        found |= {id(one): source for one, source in zip(todo, committed, strict=True)}
-        return tuple(found[id(one)] for one in staged)
+            earlier = self._committed_before(group)
+            by_id |= {id(member): source for member, source in zip(group, earlier, strict=False)}
+            uncommitted += () if earlier else group
+        committed = commits.commit(self.objects, uncommitted)
+        by_id |= {id(member): source for member, source in zip(uncommitted, committed, strict=True)}
+        return tuple(by_id[id(member)] for member in staged)
 
     def _committed_before(self, members: Sequence[Staged]) -> tuple[RankSource, ...]:
         run = members[0].run
         for commit in commits.earlier(self.objects, members, self.usable_since()):
             settled = self.settled(run) | {one.source.name for one in self.pending(run)}
-            left = commit.name not in settled and settled.isdisjoint(one.name for one in commit.sources)
-            if left and self.missing_file(commit.sources) is None:
+            is_new = commit.name not in settled and settled.isdisjoint(one.name for one in commit.sources)
+            if is_new and self.missing_file(commit.sources) is None:
                 return commit.sources
         return ()
 
@@ -218,25 +218,25 @@ class Store(Versions):
         prevent that. Raises RunExists if the name exists in another spelling, UnknownName if there is nothing
         to change, WarehouseError if the disk refuses; a version is published entirely or not at all.
         """
-        known = {(source.rank, *source.identity) for source in changes.sources}
-        if len(known) != len(changes.sources) or any(source.run != run for source in changes.sources):
+        identities = {(source.rank, *source.identity) for source in changes.sources}
+        if len(identities) != len(changes.sources) or any(source.run != run for source in changes.sources):
             raise ValueError("a publish must name each source of its run once")
         self._check_files(changes.sources)
-        seen = self._look(run, changes)
-        if seen.merged.pending is not None:
-            kept = {name for name, outcome in seen.merged.outcome.items() if outcome == "pending"}
-            own = {source.name: source for source in commits.wait(self.objects, changes, kept)}
-            if own:
+        look = self._look(run, changes)
+        if look.merged.pending is not None:
+            names = {name for name, outcome in look.merged.outcome.items() if outcome == "pending"}
+            waits = {source.name: source for source in commits.wait(self.objects, changes, names)}
+            if waits:
                 # Others see now what waits here: the last of several calls at once finds all ranks.
-                changes = replace(changes, sources=tuple(own.get(one.name, one) for one in changes.sources))
-                seen = self._look(run, changes)
+                changes = replace(changes, sources=tuple(waits.get(one.name, one) for one in changes.sources))
+                look = self._look(run, changes)
         for attempt in attempts(f"run {run}"):
-            seen = self._look(run, changes) if attempt else seen
-            base, waiting, merged = seen.base, seen.waiting, seen.merged
+            look = self._look(run, changes) if attempt else look
+            base, waiting, merged = look.base, look.waiting, look.merged
             if check is not None:
                 check(merged.version or base)
             if merged.pending is not None:
-                return Published(None, base, merged.outcome, _present(seen, changes), waiting)
+                return Published(None, base, merged.outcome, _present(look, changes), waiting)
             if merged.version is None:
                 self.confirm(base)
                 return Published(None, base, merged.outcome, waited=waiting)
@@ -245,7 +245,7 @@ class Store(Versions):
             if attempt and merged.version.number <= self.newest_number(run):
                 continue
             if written := self.put(merged.version):
-                if seen.names:
+                if look.names:
                     self._unmark(written)
                 return Published(written, written, merged.outcome, waited=waiting)
         raise AssertionError("unreachable")
@@ -257,18 +257,18 @@ class Store(Versions):
         DamagedRunError.
         """
         # What waits before the newest version: what does not wait any more was published earlier.
-        found = commits.names(self.objects, run) if changes.expected_ranks or changes.seal else ()
+        listed = commits.names(self.objects, run) if changes.expected_ranks or changes.seal else ()
         base = self.head(run)
-        names = commits.unsettled(found, base)
-        wanted = names
+        names = commits.unsettled(listed, base)
+        chosen = names
         if not changes.seal and len(_possible(base, changes, names)) < (changes.expected_ranks or 0):
-            own = {source.rank for source in changes.sources}
-            wanted = tuple(name for name in names if not own.isdisjoint(range(name.first, name.last + 1)))
+            ranks = {source.rank for source in changes.sources}
+            chosen = tuple(name for name in names if not ranks.isdisjoint(range(name.first, name.last + 1)))
         waiting = []
-        for one in commits.waiting(self.objects, run, [name.text for name in wanted]):
-            if isinstance(one, WarehouseError):
-                raise DamagedRunError(f"run {run} is damaged: {one.message}", hints.repair(run))
-            waiting.append(one)
+        for pending in commits.waiting(self.objects, run, [name.text for name in chosen]):
+            if isinstance(pending, WarehouseError):
+                raise DamagedRunError(f"run {run} is damaged: {pending.message}", hints.repair(run))
+            waiting.append(pending)
         if not changes.sources and not waiting and (base.number == 0 or base.tombstone):
             raise UnknownName("run", run, self.runs())
         return _Seen(base, names, tuple(waiting), merge(base, changes, waiting))
@@ -297,14 +297,14 @@ class Store(Versions):
                 for table, date in source.expired.items():
                     expired[table] = max(date, str(expired.get(table, "")))
             version = replace(version, expired=expired or None)
-        needed = [name for name in version.must_understand if name != EXPIRED]
+        must_understand = [name for name in version.must_understand if name != EXPIRED]
         # Releases that read a version with expired tables must know them.
-        needed += [EXPIRED] if version.expired else []
+        must_understand += [EXPIRED] if version.expired else []
         version = replace(
             version,
             sources=self._listed(version),
             labels=dict(version.labels),
-            must_understand=tuple(needed),
+            must_understand=tuple(must_understand),
             previous=self.digest(version.run, version.number - 1) if version.number > 1 else "",
             created_at=now(),
             tool=self.tool,
@@ -371,8 +371,8 @@ class Store(Versions):
         """Names objects of a run as taken out: no version after this one, and no reader, needs them."""
 
         def change(head: RunVersion) -> RunVersion:
-            new = sorted(set(keys).difference(head.taken_out))
-            return replace(head, taken_out=(*head.taken_out, *new)) if new else head
+            new_keys = sorted(set(keys).difference(head.taken_out))
+            return replace(head, taken_out=(*head.taken_out, *new_keys)) if new_keys else head
 
         self.amend(run, change)
 
@@ -380,10 +380,10 @@ class Store(Versions):
     def delete_history(self, run: str) -> None:
         """Deletes all versions of a run before the newest, whose content is published once more."""
         if len(self.versions(run)) > 1:
-            kept = self.amend(run, lambda head: replace(head, kept_from=head.number + 1))
-            gone = [number for number in self.versions(run) if number < kept.number]
+            newest = self.amend(run, lambda head: replace(head, kept_from=head.number + 1))
+            gone = [number for number in self.versions(run) if number < newest.number]
             self.objects.delete(
-                [layout.version(run, number) for number in gone if number not in kept.results_of]
+                [layout.version(run, number) for number in gone if number not in newest.results_of]
             )
 
     def relabel(self, run: str, labels: Mapping[str, str | None]) -> Published:
@@ -433,14 +433,14 @@ class Store(Versions):
     @with_disk_errors
     def keep_results(self, files: Mapping[Recorded, Path]) -> None:
         """Stores finished Parquet files as recorded results; each appears complete or not at all."""
-        keys = {one.key(sha256(path)): path for one, path in files.items()}
+        keys = {recorded.key(sha256(path)): path for recorded, path in files.items()}
         self.objects.adopt(keys)
         results.write_list(self.objects, list(keys))
 
     @with_disk_errors
     def keep_rollups(self, files: Mapping[Recorded, Path]) -> None:
         """Stores finished Parquet files as roll-ups of recorded results."""
-        keys = {path: one.key(sha256(path)).removesuffix(".parquet") for one, path in files.items()}
+        keys = {path: recorded.key(sha256(path)).removesuffix(".parquet") for recorded, path in files.items()}
         self.objects.adopt({f"{key}{results.ROLLUP}": path for path, key in keys.items()})
 
     def drop_kept(self, run: str) -> None:
@@ -457,8 +457,8 @@ class Store(Versions):
 
     def acknowledged(self) -> tuple[dict[str, str], ...]:
         """Every intact acknowledgement; `verify` reports damaged ones."""
-        found = (fields for _, fields in results.acknowledged(self.objects))
-        return tuple(fields for fields in found if not isinstance(fields, str))
+        listed = (fields for _, fields in results.acknowledged(self.objects))
+        return tuple(fields for fields in listed if not isinstance(fields, str))
 
     @with_disk_errors
     def forget_acknowledged(self, key: str) -> None:
@@ -540,10 +540,10 @@ def _reopened(place: Location, id_: str, tool: str) -> Store:
 def _identity(place: Location, id_: str) -> Identity:
     """The identity of a warehouse, read once per process; raises WarehouseError if it is another one."""
     objects = objects_at(place)
-    found = read_identity(objects)
-    if found.id != id_:
+    identity = read_identity(objects)
+    if identity.id != id_:
         raise WarehouseError(f"{objects.url}: was replaced by another warehouse", "run the command again")
-    return found
+    return identity
 
 
 def objects_at(place: Location) -> Objects:

@@ -25,9 +25,9 @@ def verify(store: Versions, deep: bool = False) -> list[Problem]:
     Of files in an object store only the sizes, unless `deep`, which downloads them all. What other processes
     change meanwhile may look like damage, once: a problem is what a second look finds, too.
     """
-    found = _problems(store, deep)
-    again = frozenset(_problems(store, deep, {run_key(one.run) for one in found if one.run}) if found else ())
-    return [one for one in found if one in again]
+    first = _problems(store, deep)
+    again = frozenset(_problems(store, deep, {run_key(one.run) for one in first if one.run}) if first else ())
+    return [problem for problem in first if problem in again]
 
 
 def _problems(store: Versions, deep: bool, runs: Collection[str] | None = None) -> list[Problem]:
@@ -37,8 +37,8 @@ def _problems(store: Versions, deep: bool, runs: Collection[str] | None = None) 
         store = copy(store)
         store.objects = ListedObjects(remote)
     problems: list[Problem] = []
-    every = {*store.run_keys(), *store.keys(layout.COMMITS)}
-    for key in sorted(every if runs is None else every.intersection(runs)):
+    run_keys = {*store.run_keys(), *store.keys(layout.COMMITS)}
+    for key in sorted(run_keys if runs is None else run_keys.intersection(runs)):
         if isinstance(store.objects, ListedObjects):
             store.objects.hold(key)
         problems += _Run(store, key, deep).problems()
@@ -67,17 +67,17 @@ class _Run:
         numbers = self.store.versions(self.run)
         history = {version.number: version for version in self.store.readable(self.run, whole=True)}
         newest = history[max(history)] if history else RunVersion(self.run, 0, (), {}, None, "", "")
-        held = {*newest.paths, *(layout.commit(self.run, name) for name in newest.summary.commits)}
-        self.taken_out = frozenset(newest.taken_out) - held
-        found = [*self._entry(numbers, newest), *self._numbering(numbers, newest)]
+        current = {*newest.paths, *(layout.commit(self.run, name) for name in newest.summary.commits)}
+        self.taken_out = frozenset(newest.taken_out) - current
+        problems = [*self._entry(numbers, newest), *self._numbering(numbers, newest)]
         for number in numbers:
             if layout.version(self.run, number) in self.taken_out:
                 continue
-            found += self._version(number, history.get(number), number in newest.results_of)
-        found += self._chain(history)
-        found += self._commits()
+            problems += self._version(number, history.get(number), number in newest.results_of)
+        problems += self._chain(history)
+        problems += self._commits()
         # Versions may share the object with their files.
-        yield from (one for one in dict.fromkeys(found) if one.path not in self.taken_out)
+        yield from (problem for problem in dict.fromkeys(problems) if problem.path not in self.taken_out)
         yield from self._files()
 
     def _problem(self, key: str, what: str) -> Problem:
@@ -108,8 +108,8 @@ class _Run:
 
     def _numbering(self, numbers: tuple[int, ...], newest: RunVersion) -> Iterator[Problem]:
         """`clean` deletes versions, and says so in a later one; any other gap is damage."""
-        wanted = {*range(newest.kept_from, max(numbers, default=0)), *newest.results_of}
-        for number in sorted(wanted.difference(numbers)):
+        expected = {*range(newest.kept_from, max(numbers, default=0)), *newest.results_of}
+        for number in sorted(expected.difference(numbers)):
             yield self._problem(layout.version(self.run, number), "version missing")
 
     def _version(self, number: int, version: RunVersion | None, only_results: bool) -> Iterator[Problem]:
@@ -211,13 +211,13 @@ def list_problems(store: Versions) -> Iterator[Problem]:
 def _results(store: Versions, deep: bool) -> Iterator[Problem]:
     is_read = deep or not store.is_remote
     # A killed call may leave results that are not listed; later that is a lost list.
-    listed, old = results.listed(store.objects), store.objects.clock() - FRESH
+    listed, settled_before = results.listed(store.objects), store.objects.clock() - FRESH
     for recorded, key in results.every(store.objects):
         what = results.fault(store.path(key), recorded) if is_read else None
         if what is not None:
             yield Problem(recorded.run, key, what)
         entry = store.objects.stat(key)
-        if key not in listed and entry is not None and entry.modified < old:
+        if key not in listed and entry is not None and entry.modified < settled_before:
             yield Problem(recorded.run, key, f"not listed under {layout.RECORDED}")
     for recorded, key in results.every(store.objects, parsed=results.parse_rollup) if is_read else ():
         if results.fault(store.path(key), recorded) is not None:
@@ -225,9 +225,9 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
     for key, names in results.lists(store.objects):
         if isinstance(names, str):
             yield Problem("", key, f"list of recorded results {names}")
-    for key, one in results.acknowledged(store.objects):
-        if isinstance(one, str):
-            yield Problem("", key, f"acknowledgement {one}")
+    for key, acknowledgement in results.acknowledged(store.objects):
+        if isinstance(acknowledgement, str):
+            yield Problem("", key, f"acknowledgement {acknowledgement}")
     for lost, key in results.missing(store.objects, frozenset(_sources(store))):
         if lost is None:
             yield Problem("", key, "acknowledgement missing")
@@ -238,8 +238,8 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
 
 def _sources(store: Versions) -> Iterator[tuple[str, str]]:
     """Run key and source of the versions whose results are kept; unreadable ones were reported before."""
-    for kept in store.kept():
-        yield run_key(kept.run), kept.source
+    for removed in store.kept():
+        yield run_key(removed.run), removed.source
     for run in store.run_keys():
         with suppress(TwError):
             version = store.newest(run)
@@ -254,9 +254,9 @@ def stored_faults(
     if not store.is_remote:
         return {key: content_fault(store.path(key), file.bytes, file.sha256) for key, file in files.items()}
     sizes = store.stored_sizes(files)
-    found = {key: _size_fault(sizes.get(key), file) for key, file in files.items()}
-    intact = [files[key] for key, what in found.items() if what is None] if deep else []
-    return found | store.files.fetch(intact, again=True)
+    faults = {key: _size_fault(sizes.get(key), file) for key, file in files.items()}
+    intact = [files[key] for key, what in faults.items() if what is None] if deep else []
+    return faults | store.files.fetch(intact, again=True)
 
 
 def _size_fault(size: int | None, file: TableFile) -> str | None:
@@ -280,17 +280,17 @@ def _metadata(store: Versions, run: str, path: str, file: TableFile) -> Iterator
     ranks, runs = _range(metadata, "rank"), _range(metadata, "run_id")
     if ranks is not None and not file.first_rank <= ranks[0] <= ranks[1] <= file.last_rank:
         yield Problem(run, path, f"has rows of rank {ranks[0]} to {ranks[1]}")
-    if runs is not None and {run_key(each) for each in runs} != {run_key(run)}:
+    if runs is not None and {run_key(run_id) for run_id in runs} != {run_key(run)}:
         yield Problem(run, path, f"has rows of run {runs[0]}")
 
 
 def _range(metadata: Any, column: str) -> tuple[Any, Any] | None:
     """The minimum and maximum of a column over all row groups, None if they are not known."""
-    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     if column not in names:
         return None
-    at = names.index(column)
-    found = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
-    if not found or not all(each is not None and each.has_min_max for each in found):
+    index = names.index(column)
+    stats = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+    if not stats or not all(bounds is not None and bounds.has_min_max for bounds in stats):
         return None
-    return min(each.min for each in found), max(each.max for each in found)
+    return min(bounds.min for bounds in stats), max(bounds.max for bounds in stats)
