@@ -83,9 +83,9 @@ class Spill:
             return
         if self._file is None:
             self._file = TemporaryFile(dir=self._folder)  # noqa: SIM115  closed by close()
-        for at, batch in enumerate(self._batches):
+        for index, batch in enumerate(self._batches):
             if isinstance(batch, pa.RecordBatch):
-                self._batches[at] = self._write(batch)
+                self._batches[index] = self._write(batch)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
@@ -94,8 +94,8 @@ class Spill:
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yields each batch once, in order, and releases it. Closes after the last batch."""
         try:
-            for at, batch in enumerate(self._batches):
-                self._batches[at] = -1
+            for index, batch in enumerate(self._batches):
+                self._batches[index] = -1
                 yield batch if isinstance(batch, pa.RecordBatch) else self._read(batch)
         finally:
             self.close()
@@ -154,24 +154,24 @@ def row(text: str) -> Row:
     under `__duplicates__` as [key, value] pairs. An element that is not an object is stored in `extra` as a
     whole.
     """
-    found: Row = dict.fromkeys((*STRING_KEYS, *JSON_KEYS, "ts_text", "dur_text", "args", "extra"))
+    columns: Row = dict.fromkeys((*STRING_KEYS, *JSON_KEYS, "ts_text", "dur_text", "args", "extra"))
     if not text.startswith("{"):
-        found["extra"] = text
-        return found
+        columns["extra"] = text
+        return columns
     earlier: list[str] = []
     last: dict[str, str] = {}
     for key, value in members(text):
         if key in last:
             earlier.append(f"[{quote(key)},{last[key]}]")
         last[key] = value
-    extra = {key: value for key, value in last.items() if not _place(found, key, value)}
+    extra = {key: value for key, value in last.items() if not _place(columns, key, value)}
     if earlier:
         extra[DUPLICATES] = "[" + ",".join(earlier) + "]"
     elif len(extra) > 1 and extra.keys() <= frozenset(_FIRST_EXTRA) and _is_usual(last):
         extra = {key: extra[key] for key in _FIRST_EXTRA if key in extra}
     if extra:
-        found["extra"] = "{" + ",".join(f"{quote(key)}:{value}" for key, value in extra.items()) + "}"
-    return found
+        columns["extra"] = "{" + ",".join(f"{quote(key)}:{value}" for key, value in extra.items()) + "}"
+    return columns
 
 
 def _is_usual(values: Mapping[str, str]) -> bool:
@@ -181,16 +181,16 @@ def _is_usual(values: Mapping[str, str]) -> bool:
     return are_ids_scalar and "null" not in values.values() and all(map(_DECIMAL.fullmatch, times))
 
 
-def _place(found: Row, key: str, value: str) -> bool:
+def _place(columns: Row, key: str, value: str) -> bool:
     """Stores a member in its column; False if `extra` must contain it (too)."""
     if value == "null":
         return False
     if key in STRING_KEYS and value[0] == '"':
-        found[key] = unquote(value)
+        columns[key] = unquote(value)
     elif key in JSON_KEYS or key == "args":
-        found[key] = value
+        columns[key] = value
     elif key in TIME_KEYS and (value[0] == '"' or value[0] in "-0123456789"):
-        found[f"{key}_text"] = unquote(value) if value[0] == '"' else value
+        columns[f"{key}_text"] = unquote(value) if value[0] == '"' else value
         return value[0] != '"'
     else:
         return False
@@ -237,8 +237,8 @@ def _fitting(time: Time) -> Time | None:
 
 def _printed_us(ns: int) -> str:
     """A time as microseconds, as an integer or with three decimals; "" if it is negative."""
-    us, rest = divmod(ns, 1000)
-    return "" if ns < 0 else f"{us}.{rest:03d}" if rest else f"{us}"
+    us, thousandths = divmod(ns, 1000)
+    return "" if ns < 0 else f"{us}.{thousandths:03d}" if thousandths else f"{us}"
 
 
 COLLECTIVE_KEY: Final = "Collective name"
@@ -256,7 +256,7 @@ def typed_arguments(args: pa.Array) -> pa.Table:
     table = run_sql_over(_select(), {"args": flat})
     verbatim = [_verbatim(text) for text in args.to_pylist()]
     for name in _VERBATIM:
-        values = [next((found[key] for key in KEYS[name] if key in found), None) for found in verbatim]
+        values = [next((inputs[key] for key in KEYS[name] if key in inputs), None) for inputs in verbatim]
         table = table.append_column(name, pa.array(values, pa.string()))
     return table
 
@@ -300,8 +300,8 @@ def _flat(text: str | None) -> str | None:
     """The text without values that are nested too deeply to be a known argument."""
     if text is None or text.count("[") + text.count("{") < _DEEP or not text.startswith("{"):
         return text
-    kept = [(key, value) for key, value in members(text) if key in _KNOWN and value.count("[") < _DEEP]
-    return "{" + ",".join(f'"{key}":{value}' for key, value in kept) + "}"
+    shallow = [(key, value) for key, value in members(text) if key in _KNOWN and value.count("[") < _DEEP]
+    return "{" + ",".join(f'"{key}":{value}' for key, value in shallow) + "}"
 
 
 def _verbatim(text: str | None) -> dict[str, str]:
@@ -324,15 +324,15 @@ def fill_odd(
     in_ns: bool = False,
 ) -> None:
     """Fills all columns of these rows except typed arguments; `in_ns`: times in the file are nanoseconds."""
-    found = [row(text) for text in texts]
-    _place_ids(found)
+    parsed = [row(text) for text in texts]
+    _place_ids(parsed)
     for name in _CODES:
-        values = pa.array([row[name] for row in found], pa.string())
+        values = pa.array([row[name] for row in parsed], pa.string())
         columns.set_codes(name, rows, dictionaries.of(name).codes_of(values))
     for name in ("args", "id"):
-        values = pa.array([row[name] for row in found], pa.string())
+        values = pa.array([row[name] for row in parsed], pa.string())
         columns.set_texts("flow_id" if name == "id" else name, rows, values)
-    fill_times(columns, rows, found, in_ns=in_ns)
+    fill_times(columns, rows, parsed, in_ns=in_ns)
 
 
 def to_ns(columns: BatchColumns, rows: Rows) -> None:
@@ -343,13 +343,13 @@ def to_ns(columns: BatchColumns, rows: Rows) -> None:
     fractions = {}
     for name in ("ts", "dur"):
         values, valid = columns.times(name)
-        kept = valid[rows]
+        lacks_text = valid[rows]
         if (texts := columns.texts.get(f"{name}_text")) is not None:
-            kept &= texts.is_null().to_numpy(zero_copy_only=False)[rows]
-        if (without_text := rows[kept]).size:
+            lacks_text &= texts.is_null().to_numpy(zero_copy_only=False)[rows]
+        if (without_text := rows[lacks_text]).size:
             columns.set_texts(f"{name}_text", without_text, printed(values[without_text]))
-        values[rows], rest = np.divmod(values[rows], 1000)
-        fractions[name] = (rest * 1000).astype(np.int32)
+        values[rows], remainder = np.divmod(values[rows], 1000)
+        fractions[name] = (remainder * 1000).astype(np.int32)
     columns.add_fractions(Fractions(rows, **fractions))
 
 
@@ -370,28 +370,28 @@ def fill_arguments(columns: BatchColumns, rows: Rows, dictionaries: Dictionaries
     columns.collective[rows] = table.column("has_collective").to_numpy()
 
 
-def _place_ids(found: Sequence[Row]) -> None:
+def _place_ids(parsed: Sequence[Row]) -> None:
     """Stores the ids as text; `extra` also contains those whose type the text does not show."""
-    with_id = [row for row in found if row["id"] is not None]
+    with_id = [row for row in parsed if row["id"] is not None]
     if not with_id:
         return
     tokens = [row["id"] or "" for row in with_id]
-    known = read_tokens(tokens)
-    for row, token, text, keeps_type in zip(with_id, tokens, known.texts, known.keeps_type, strict=True):
+    read = read_tokens(tokens)
+    for row, token, text, keeps_type in zip(with_id, tokens, read.texts, read.keeps_type, strict=True):
         row["id"] = text
         if not keeps_type:
-            rest = row["extra"]
-            row["extra"] = f'{{"id": {token}, {rest[1:-1]}}}' if rest else f'{{"id": {token}}}'
+            other_extra = row["extra"]
+            row["extra"] = f'{{"id": {token}, {other_extra[1:-1]}}}' if other_extra else f'{{"id": {token}}}'
 
 
-def fill_times(columns: BatchColumns, rows: Rows, found: Sequence[Row], *, in_ns: bool = False) -> None:
+def fill_times(columns: BatchColumns, rows: Rows, parsed: Sequence[Row], *, in_ns: bool = False) -> None:
     """Fills start and duration of these rows."""
     read_time = time_in_ns if in_ns else time_of
-    texts = {name: [row[f"{name}_text"] for row in found] for name in ("ts", "dur")}
+    texts = {name: [row[f"{name}_text"] for row in parsed] for name in ("ts", "dur")}
     times = {name: [read_time(text) for text in values] for name, values in texts.items()}
-    for at, text in enumerate(texts["ts"]):
-        if times["ts"][at] is None and (start_ns := out_of_range_ns(text)) is not None and not in_ns:
-            columns.out_of_range_ns[int(rows[at])] = start_ns
+    for index, text in enumerate(texts["ts"]):
+        if times["ts"][index] is None and (start_ns := out_of_range_ns(text)) is not None and not in_ns:
+            columns.out_of_range_ns[int(rows[index])] = start_ns
     fractions = {}
     for name, values in times.items():
         ns = np.fromiter((time.ns if time else 0 for time in values), np.int64, len(values))
@@ -402,11 +402,11 @@ def fill_times(columns: BatchColumns, rows: Rows, found: Sequence[Row], *, in_ns
         )
     has_fraction = (fractions["ts"] > 0) | (fractions["dur"] > 0) | in_ns
     for name, values in times.items():
-        kept = [
+        shown = [
             text if keep or not time or text != _printed_us(time.ns) else None
             for text, time, keep in zip(texts[name], values, has_fraction.tolist(), strict=True)
         ]
-        columns.set_texts(f"{name}_text", rows, pa.array(kept, pa.string()))
+        columns.set_texts(f"{name}_text", rows, pa.array(shown, pa.string()))
     if has_fraction.any():
         selected = Fractions(
             rows[has_fraction], fractions["ts"][has_fraction], fractions["dur"][has_fraction]
@@ -426,9 +426,9 @@ class BatchStore:
         self.time_unit = TimeUnit()
         self.rows = 0
 
-    def add(self, found: Iterable[Batch]) -> None:
+    def add(self, batches: Iterable[Batch]) -> None:
         """Appends batches, in file order."""
-        for batch in found:
+        for batch in batches:
             self.dictionaries.begin(batch.dictionaries, batch.restarted)
             columns = BatchColumns.of(batch)
             self.secrets.clean_batch(batch, columns, self.rows, self.dictionaries)
@@ -455,8 +455,8 @@ class BatchStore:
             fill_arguments(columns, typed, self.dictionaries)
         fractions = np.flatnonzero((batch.flags & (ODD | SUBNS)) == SUBNS)
         if fractions.size:
-            found = [row(text) for text in _texts(batch, fractions).to_pylist()]
-            fill_times(columns, fractions, found, in_ns=self._in_ns)
+            parsed = [row(text) for text in _texts(batch, fractions).to_pylist()]
+            fill_times(columns, fractions, parsed, in_ns=self._in_ns)
 
 
 def _texts(batch: Batch, rows: NDArray[np.int64]) -> pa.Array:
@@ -563,10 +563,10 @@ class SecretSearch(Struct):
         """The texts of complete elements without secrets."""
         clean, hits = self.redactor.events(texts, 0)
         self.redactions += [Redaction(int(ids[hit.event_id or 0]), hit.path, hit.kind) for hit in hits]
-        found: list[str] = texts.to_pylist()
-        for at, text in clean.items():
-            found[at] = text
-        return found
+        elements: list[str] = texts.to_pylist()
+        for index, text in clean.items():
+            elements[index] = text
+        return elements
 
     def clean_batch(
         self, batch: Batch, columns: BatchColumns, first: int, dictionaries: Dictionaries
@@ -581,36 +581,36 @@ class SecretSearch(Struct):
 
     def _search_new(self, batch: Batch, dictionaries: Dictionaries) -> None:
         """Searches the new strings of a batch, all with one scan."""
-        parts = [(name, *self._new_values(name, batch)) for name in batch.dictionaries]
+        searched = [(name, *self._new_values(name, batch)) for name in batch.dictionaries]
         strings = batch.new_strings
         if strings is None:
             self._search_rows = True
             strings = pa.array([], pa.string())
-        places = self.redactor.flagged(pa.concat_arrays([*(new for _, _, new in parts), strings]))
+        places = self.redactor.flagged(pa.concat_arrays([*(values for _, _, values in searched), strings]))
         first = 0
-        for name, start, new in parts:
-            mine = [at - first for at in places if first <= at < first + len(new)]
+        for name, start, values in searched:
+            mine = [place - first for place in places if first <= place < first + len(values)]
             dictionary = dictionaries.of(name)
-            for at in mine:
-                value = new[at].as_py()
+            for index in mine:
+                value = values[index].as_py()
                 clean, _ = self.redactor.text(value) if name in _JSON else self.redactor.clean(value)
                 if clean != value:
-                    dictionary.clean[start + at] = clean
+                    dictionary.clean[start + index] = clean
                     # The arguments contain the value, too.
                     self._search_rows = self._search_rows or name in TYPED_TEXTS
-            first += len(new)
+            first += len(values)
         if not self._search_rows:
-            decoded = (_decoded(strings[at - first].as_py()) for at in places if at >= first)
+            decoded = (_decoded(strings[place - first].as_py()) for place in places if place >= first)
             self._search_rows = any(
                 self.redactor.is_weak_key(string) or self.redactor.is_suspect(string) for string in decoded
             )
 
     def _new_values(self, name: str, batch: Batch) -> tuple[int, pa.Array]:
         """The values of a dictionary that were not searched before, and the code of the first."""
-        found = batch.dictionaries[name]
+        values = batch.dictionaries[name]
         start = 0 if name in batch.restarted else self._searched.get(name, 0)
-        self._searched[name] = len(found)
-        return start, found.slice(start)
+        self._searched[name] = len(values)
+        return start, values.slice(start)
 
     def _note_values(
         self, name: str, columns: BatchColumns, first: int, dictionary: ColumnDictionary
@@ -620,11 +620,11 @@ class SecretSearch(Struct):
         if not secret.size:
             return
         codes = columns.codes[name]
-        for at in np.flatnonzero(np.isin(codes, secret)).tolist():
-            value = dictionary.of_scanner[int(codes[at])].as_py()
+        for row in np.flatnonzero(np.isin(codes, secret)).tolist():
+            value = dictionary.of_scanner[int(codes[row])].as_py()
             if name != "extra":
                 value = f'{{"{name}":{value if name in _JSON else quote(value)}}}'
-            self.redactions += self.redactor.text(value, first + at)[1]
+            self.redactions += self.redactor.text(value, first + row)[1]
 
     def _clean_rows(self, columns: BatchColumns, first: int) -> None:
         """Replaces secrets in arguments and flow ids."""
@@ -634,11 +634,11 @@ class SecretSearch(Struct):
                 continue
             is_json = name == "args"
             places = self.redactor.flagged(texts) if is_json else self.redactor.suspects(texts)
-            clean = [self._clean_cell(key, texts[at].as_py(), first + at, is_json) for at in places]
-            changed = [at for at, text in enumerate(clean) if text is not None]
+            clean = [self._clean_cell(key, texts[row].as_py(), first + row, is_json) for row in places]
+            changed = [index for index, text in enumerate(clean) if text is not None]
             if changed:
-                rows = np.array([places[at] for at in changed], np.int64)
-                columns.set_texts(name, rows, pa.array([clean[at] for at in changed], pa.string()))
+                rows = np.array([places[index] for index in changed], np.int64)
+                columns.set_texts(name, rows, pa.array([clean[index] for index in changed], pa.string()))
 
     def _clean_cell(self, key: str, value: str, event_id: int, is_json: bool) -> str | None:
         """The cell without its secrets; None if it has none."""

@@ -71,27 +71,27 @@ def world_size_of(members: Members) -> int | None:
 
 def members_before(text: bytes) -> dict[str, bytes] | None:
     """The members of a document that ends with an empty list of events; None if it is not strict JSON."""
-    found = _pairs(text)
-    if found is None or not found or found[-1] != (EVENTS_KEY, b"[]"):
+    pairs = _pairs(text)
+    if pairs is None or not pairs or pairs[-1] != (EVENTS_KEY, b"[]"):
         return None
-    return dict(found[:-1])
+    return dict(pairs[:-1])
 
 
 def members_after(text: bytes) -> dict[str, bytes] | None:
     """The members after the events; `text` starts with the closing `]`. None if it is not strict JSON."""
-    found = _pairs(_REST_HEAD + text)
-    if found is None or found[0] != (EVENTS_KEY, b"[]"):
+    pairs = _pairs(_REST_HEAD + text)
+    if pairs is None or pairs[0] != (EVENTS_KEY, b"[]"):
         return None
-    return dict(found[1:])
+    return dict(pairs[1:])
 
 
 def _pairs(text: bytes) -> list[tuple[str, bytes]] | None:
     """Keys and minified values of an object; None if it is not strict JSON or a key is repeated."""
-    found = outline(text)
-    if found is not None and found.events is not None:
-        start, end = found.events
+    parsed = outline(text)
+    if parsed is not None and parsed.events is not None:
+        start, end = parsed.events
         events = (EVENTS_KEY, text[start:end])
-        return [*found.members, events] if end == len(text) - 1 else [events, *found.members]
+        return [*parsed.members, events] if end == len(text) - 1 else [events, *parsed.members]
     if text.count(b"[") + text.count(b"{") < _DEEP:
         return None
     pairs = deep_members(text) if is_utf8(text) else None
@@ -101,17 +101,17 @@ def _pairs(text: bytes) -> list[tuple[str, bytes]] | None:
 def head_members(head: bytes) -> dict[str, bytes]:
     """The members before the events; empty if the events do not start in `head`."""
     for start in EVENTS_START.finditer(head):
-        if (found := members_before(head[: start.end()] + b"]}")) is not None:
-            return found
+        if (members := members_before(head[: start.end()] + b"]}")) is not None:
+            return members
     return {}
 
 
 def _distributed(members: Members) -> Mapping[str, Any]:
     try:
-        found = msgspec.json.decode(members.get("distributedInfo", b"null"))
+        info = msgspec.json.decode(members.get("distributedInfo", b"null"))
     except (msgspec.DecodeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return info if isinstance(info, dict) else {}
 
 
 EVENTS_KEY = "traceEvents"
@@ -161,12 +161,12 @@ def _object_outline(buffer: Buffer, members: dict[str, msgspec.Raw]) -> Outline 
 
 def _each_key_once(buffer: Buffer, places: list[tuple[int, int]]) -> bool:
     """Whether no key is repeated: the first value of a repeated key would lie between two members."""
-    at = 0
+    previous_end = 0
     for start, end in places:
-        match = _BETWEEN_MEMBERS.match(buffer, at, start)
+        match = _BETWEEN_MEMBERS.match(buffer, previous_end, start)
         if match is None or match.end() != start:
             return False
-        at = end
+        previous_end = end
     return True
 
 
@@ -207,8 +207,8 @@ class Document(Struct):
         """The elements of the list in file order, of any type. Raises TraceFormatError."""
         self.buffer = self.text.buffer
         file_text.check_readable(self.text.path, self.buffer)
-        if (other := file_text.binary_format(self.buffer)) is not None:
-            raise file_text.UnsupportedFormatError(self.text.path, other)
+        if (format_name := file_text.binary_format(self.buffer)) is not None:
+            raise file_text.UnsupportedFormatError(self.text.path, format_name)
         self._to_utf8()
         for chunk in self._read():
             self._count(chunk)
@@ -242,14 +242,14 @@ class Document(Struct):
             self.buffer = text.encode("utf-8", errors="surrogatepass")
 
     def _read(self) -> Iterator[Chunk]:
-        found = outline(self.buffer)
-        if found is None or (found.events is None and is_lines(self.buffer)):
+        parsed = outline(self.buffer)
+        if parsed is None or (parsed.events is None and is_lines(self.buffer)):
             yield from self._salvage()
             return
-        self.members = dict(found.members)
-        if found.events is None:
+        self.members = dict(parsed.members)
+        if parsed.events is None:
             return
-        start, end = found.events
+        start, end = parsed.events
         if self.buffer[start] == ord("["):
             yield from ArrayWalker(self.buffer, start + 1, self.losses).walk(end)
         else:
@@ -276,9 +276,9 @@ class Document(Struct):
                 path, f"traceEvents is {what}", hint="the profiler recorded no events; record again"
             )
         if self.losses.damaged:
-            at = self.losses.losses[0].byte_from
+            offset = self.losses.losses[0].byte_from
             raise TraceFormatError(
-                path, "no complete event found", offset=at, hint="copy or record the trace again"
+                path, "no complete event found", offset=offset, hint="copy or record the trace again"
             )
         name = None
         with suppress(RecursionError):
@@ -347,17 +347,17 @@ class DocumentWalker(Struct):
 
     def _holds_document(self, at: int) -> bool:
         """Whether the bracket is misplaced before an object with traceEvents."""
-        found = _EVENTS.search(self.buffer, at)
-        return found is not None and self.buffer.find(b'"ph"', at, found.start()) < 0
+        events = _EVENTS.search(self.buffer, at)
+        return events is not None and self.buffer.find(b'"ph"', at, events.start()) < 0
 
     def _stray_start(self, at: int) -> Iterator[Chunk]:
         """Skips text before the document, such as a log line, up to the event array, if there is one."""
-        if (found := _EVENTS.search(self.buffer, at)) is None:
+        if (events := _EVENTS.search(self.buffer, at)) is None:
             self.starts = False
             self.at = len(self.buffer)
             return
-        self.losses.lose(at, found.start(), 0, "bytes before the events that are not JSON")
-        yield from self._object(found.start())
+        self.losses.lose(at, events.start(), 0, "bytes before the events that are not JSON")
+        yield from self._object(events.start())
 
     def _array(self, at: int, *, lines: bool = False) -> Iterator[Chunk]:
         self._arrays += 1
@@ -464,9 +464,9 @@ class DocumentWalker(Struct):
 
     def _resync(self, start: int) -> bool:
         """Resumes after unreadable text at the next event array, else at the end of the object."""
-        found = _EVENTS.search(self.buffer, start if not self._arrays else self.at)
-        goes_on = found is not None and found.start() > start
-        stop = found.start() if found is not None and goes_on else len(self.buffer)
+        next_array = _EVENTS.search(self.buffer, start if not self._arrays else self.at)
+        goes_on = next_array is not None and next_array.start() > start
+        stop = next_array.start() if next_array is not None and goes_on else len(self.buffer)
         events = None if not goes_on and self.buffer.find(b'"ph"', self.at) >= 0 else 0
         self.losses.lose(self.at, max(stop, self.at), events, "a part of the header that cannot be read")
         self.at = stop

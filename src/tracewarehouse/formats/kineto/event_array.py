@@ -51,13 +51,13 @@ class Losses(Struct):
 
     def all(self) -> tuple[Loss, ...]:
         """All losses and repairs, in file order."""
-        repairs = [self._line(reason, *found) for reason, found in self.repairs.items()]
+        repairs = [self._line(reason, *places) for reason, places in self.repairs.items()]
         return tuple(sorted([*self.losses, *repairs], key=lambda loss: (loss.byte_from, loss.byte_to)))
 
     def _line(self, reason: str, first: int, count: int) -> Loss:
-        at = first + self.shift
-        times = f" ({count} times, first at byte {at})" if count > 1 else ""
-        return Loss(at, at, 0, reason + times)
+        byte = first + self.shift
+        times = f" ({count} times, first at byte {byte})" if count > 1 else ""
+        return Loss(byte, byte, 0, reason + times)
 
 
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
@@ -90,8 +90,8 @@ class _Repairer(Struct):
     last: str = "start"
 
     def run(self, tokens: list[str]) -> str | None:
-        for at, token in enumerate(tokens):
-            if at and not self.closers:
+        for index, token in enumerate(tokens):
+            if index and not self.closers:
                 return None
             step = {"{": self._open, "[": self._open, "}": self._close, "]": self._close}.get(token)
             step = step or {",": self._comma, ":": self._colon}.get(token, self._scalar)
@@ -220,18 +220,18 @@ def repair(raw: bytes) -> tuple[bytes, tuple[str, ...]] | None:
     """The value as minified valid JSON, and the repairs; None if it cannot be repaired completely."""
     text, reasons = _decode(raw)
     named = _NAME.sub(lambda match: f"{match[1]}{_escape_quotes(match[2])}{match[3]}", text, count=1)
-    for pattern, given, is_loose in (
+    for pattern, candidate, is_loose in (
         (_STRICT_TOKEN, text, False),
         (_STRICT_TOKEN, named if named != text else "", True),
         (_LOOSE_TOKEN, text, True),
     ):
-        more = ("quotes inside a string are escaped",) if is_loose else ()
-        repairer = _Repairer(dict.fromkeys((*reasons, *more)), loose=is_loose)
-        tokens = pattern.findall(given)
+        quoting = ("quotes inside a string are escaped",) if is_loose else ()
+        repairer = _Repairer(dict.fromkeys((*reasons, *quoting)), loose=is_loose)
+        tokens = pattern.findall(candidate)
         if pattern is _LOOSE_TOKEN:
             tokens = [_escape_quotes(token) for token in tokens]
-        done = repairer.run(tokens)
-        minified = minify(done.encode()) if done is not None else None
+        rebuilt = repairer.run(tokens)
+        minified = minify(rebuilt.encode()) if rebuilt is not None else None
         if minified is not None:
             return minified, tuple(repairer.reasons)
     return None
@@ -251,18 +251,18 @@ def _decode(raw: bytes) -> tuple[str, tuple[str, ...]]:
         return raw.decode(), ()
     except UnicodeDecodeError:
         pass
-    parts: list[str] = []
-    at = 0
-    while at < len(raw):
+    decoded: list[str] = []
+    start = 0
+    while start < len(raw):
         try:
-            parts.append(raw[at:].decode())
+            decoded.append(raw[start:].decode())
             break
         except UnicodeDecodeError as error:
-            parts.append(raw[at : at + error.start].decode())
-            bad = raw[at + error.start : at + error.end]
-            parts.append("".join(f"\\\\x{byte:02x}" for byte in bad))
-            at += error.end
-    return "".join(parts), (r"bytes that are not UTF-8 are kept as \xNN",)
+            decoded.append(raw[start : start + error.start].decode())
+            bad = raw[start + error.start : start + error.end]
+            decoded.append("".join(f"\\\\x{byte:02x}" for byte in bad))
+            start += error.end
+    return "".join(decoded), (r"bytes that are not UTF-8 are kept as \xNN",)
 
 
 Valid = TypeVar("Valid")
@@ -288,8 +288,8 @@ def cut(buffer: Buffer, at: int, end: int, size: int, *, last: bool) -> tuple[in
                 return cut_before(buffer, at, end, parse_chunk)
             chunk = parse_chunk(_array(buffer, at, end))
             return None if chunk is None else (end, chunk)
-        if (found := cut_before(buffer, at, stop, parse_chunk)) is not None:
-            return found
+        if (chunk_before := cut_before(buffer, at, stop, parse_chunk)) is not None:
+            return chunk_before
         if not last:
             return None
         size *= 4
@@ -303,8 +303,8 @@ def cut_before(
         comma = _last_cut(buffer, at, stop)
         if comma is None:
             return None
-        if (found := validate(_array(buffer, at, comma))) is not None:
-            return comma, found
+        if (valid := validate(_array(buffer, at, comma))) is not None:
+            return comma, valid
         stop = comma
     return None
 
@@ -323,8 +323,8 @@ def _last_cut(buffer: Buffer, at: int, stop: int) -> int | None:
 
 def parse_chunk(array: bytes) -> Chunk | None:
     """The array as a chunk; None if it is not strict JSON in UTF-8."""
-    found = elements(array)
-    return Chunk(array, len(found)) if found is not None and is_utf8(array) else None
+    events = elements(array)
+    return Chunk(array, len(events)) if events is not None and is_utf8(array) else None
 
 
 def _array(buffer: Buffer, at: int, stop: int) -> bytes:
@@ -354,8 +354,8 @@ _CONTAINERS = (b"{", b"[")
 
 def skip_whitespace(buffer: Buffer, at: int) -> int:
     """The position of the next byte that is not whitespace."""
-    found = _WHITESPACE.match(buffer, at)
-    return found.end() if found else at
+    match = _WHITESPACE.match(buffer, at)
+    return match.end() if match else at
 
 
 def value_end(buffer: Buffer, at: int, limit: int) -> int | None:
@@ -404,12 +404,12 @@ class ArrayWalker(Struct, dict=True):
                 continue
             if after_value and not self.lines:
                 self.losses.repair(self.at, "a comma was missing")
-            found = self._bulk(size, end) if size >= _BULK_LEAST else None
-            if found is None and size >= _BULK_LEAST:
+            bulk = self._bulk(size, end) if size >= _BULK_LEAST else None
+            if bulk is None and size >= _BULK_LEAST:
                 size //= 8
                 after_value = False
                 continue
-            chunk = found or self._element()
+            chunk = bulk or self._element()
             size = min(max(size, 512) * 2, CHUNK_BYTES)
             after_value = chunk is not None
             if chunk is not None and chunk.events:
@@ -443,10 +443,10 @@ class ArrayWalker(Struct, dict=True):
         if self.lines:
             return self._bulk_lines(size)
         limit = self.limit if end is None else end - 1
-        found = cut(self.buffer, self.at, limit, size, last=end is not None)
-        if found is None or (end is None and _STRAY_BRACKET.search(found[1].array)):
+        cut_off = cut(self.buffer, self.at, limit, size, last=end is not None)
+        if cut_off is None or (end is None and _STRAY_BRACKET.search(cut_off[1].array)):
             return None
-        self.at, chunk = found
+        self.at, chunk = cut_off
         return chunk
 
     def _bulk_lines(self, size: int) -> Chunk | None:
@@ -455,17 +455,17 @@ class ArrayWalker(Struct, dict=True):
             line for line in bytes(self.buffer[self.at : max(stop, self.at)]).split(b"\n") if line.strip()
         ]
         array = b"[" + b",".join(lines) + b"]"
-        found = elements(array) if lines else None
-        if found is None or len(found) != len(lines) or not is_utf8(array):
+        events = elements(array) if lines else None
+        if events is None or len(events) != len(lines) or not is_utf8(array):
             return None
         self.at = stop + 1
-        return Chunk(array, len(found))
+        return Chunk(array, len(events))
 
     def _element(self) -> Chunk | None:
         """The current element, verbatim or repaired; None if it is lost."""
         start = self.at
-        found = (_LINE_START if self.lines else EVENT_START).search(self.buffer, start, self.limit)
-        next_start = found.start(1) if found else None
+        next_event = (_LINE_START if self.lines else EVENT_START).search(self.buffer, start, self.limit)
+        next_start = next_event.start(1) if next_event else None
         stop, in_list = _scan(self.buffer, start, next_start or self.limit)
         if in_list and next_start is not None:
             # The apparent next event may be an item of a list in this element.
