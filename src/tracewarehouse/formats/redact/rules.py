@@ -71,10 +71,10 @@ def parse(data: Mapping[str, Any], path: Path) -> Policy:
     """The policy in a parsed file; raises PolicyError for unknown names and bad patterns."""
     unknown = [table for table in data if table not in (*_TABLES, "pattern")]
     for table, names in _TABLES.items():
-        found = data.get(table, {})
-        if not isinstance(found, dict):
+        section = data.get(table, {})
+        if not isinstance(section, dict):
             raise PolicyError(f"{path}: {table} is not a table", _EXAMPLE)
-        unknown += [f"{table}.{name}" for name in found if name not in names]
+        unknown += [f"{table}.{name}" for name in section if name not in names]
     if unknown:
         raise PolicyError(f"{path}: unknown: {', '.join(unknown)}", _EXAMPLE)
     return Policy(
@@ -87,23 +87,23 @@ def parse(data: Mapping[str, Any], path: Path) -> Policy:
 
 
 def _texts(data: Mapping[str, Any], path: Path, table: str, name: str) -> tuple[str, ...]:
-    found = data.get(table, {}).get(name, [])
-    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+    texts = data.get(table, {}).get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
         raise PolicyError(f"{path}: {table}.{name} is not a list of strings", _EXAMPLE)
-    return tuple(found)
+    return tuple(texts)
 
 
-def _patterns(found: object, path: Path) -> tuple[tuple[str, str], ...]:
+def _patterns(entries: object, path: Path) -> tuple[tuple[str, str], ...]:
     patterns: list[tuple[str, str]] = []
-    for each in found if isinstance(found, list) else [found]:
+    for entry in entries if isinstance(entries, list) else [entries]:
         if (
-            not isinstance(each, dict)
-            or each.keys() != {"name", "pattern"}
-            or not all(isinstance(text, str) and text for text in each.values())
+            not isinstance(entry, dict)
+            or entry.keys() != {"name", "pattern"}
+            or not all(isinstance(text, str) and text for text in entry.values())
         ):
             raise PolicyError(f"{path}: each [[pattern]] has a name and a pattern, both text", _EXAMPLE)
-        _check_pattern(each["pattern"], f"{path}: pattern {each['name']}")
-        patterns.append((each["name"], each["pattern"]))
+        _check_pattern(entry["pattern"], f"{path}: pattern {entry['name']}")
+        patterns.append((entry["name"], entry["pattern"]))
     return tuple(patterns)
 
 
@@ -185,9 +185,9 @@ class KeyNames(Struct, frozen=True):
         """An RE2 pattern, regardless of case, that is in every secret name, and at the end of the others."""
         singular = [word for word in self.words if not word.endswith("s") or word[:-1] not in self.words]
         names = {*singular, *self.endings, *self.passwords, *self.exact}
-        others = rf"^[\w.-]*(?:{_any_of((*self.likely, *self.weak))})[\d_.-]*$"
-        shortest = (name for name in names if not any(other in name for other in names - {name}))
-        return f"{_any_of(shortest)}|{others}"
+        weaker = rf"^[\w.-]*(?:{_any_of((*self.likely, *self.weak))})[\d_.-]*$"
+        shortest = (name for name in names if not any(part in name for part in names - {name}))
+        return f"{_any_of(shortest)}|{weaker}"
 
     def pair_pattern(self) -> str:
         """An RE2 pattern that is in JSON text where another name has a value that may be a secret."""
@@ -234,8 +234,8 @@ def _strength(names: KeyNames, name: str) -> Strength:
         return ""
     if joined.endswith(names.endings):
         return "secret"
-    for strength, found in (("likely", names.likely), ("weak", names.weak)):
-        if last in found or ending.endswith(tuple(f"_{each}" for each in found if "_" in each)):
+    for strength, weaker_names in (("likely", names.likely), ("weak", names.weak)):
+        if last in weaker_names or ending.endswith(tuple(f"_{each}" for each in weaker_names if "_" in each)):
             return strength  # type: ignore[return-value]
     return ""
 
@@ -250,10 +250,10 @@ def is_words(value: str) -> bool:
     """Whether a value is a number, an ID, a file, or made of words."""
     if _NUMBER.fullmatch(value) or _UUID.fullmatch(value) or _KEY_NAMES_FILE.fullmatch(value):
         return True
-    parts = [part for part in _PARTS.split(value) if part]
-    if not all(map(_WORD.fullmatch, parts)):
+    words = [part for part in _PARTS.split(value) if part]
+    if not all(map(_WORD.fullmatch, words)):
         return False
-    is_short = sum(map(len, parts)) < _LEAST_WORD * len(parts)
+    is_short = sum(map(len, words)) < _LEAST_WORD * len(words)
     return not (is_short and len(set(_SIGNS.findall(value))) > _MOST_SIGNS)
 
 
@@ -360,9 +360,9 @@ def rules(policy: Policy = NO_POLICY) -> Rules:
     if not policy.enabled:
         return _NO_RULES
     data = _data()
-    known = [each["name"] for each in (*data["token"], *data["text"])]
-    if unknown := [name for name in policy.off if name not in known]:
-        raise PolicyError(f"no redaction rule {', '.join(unknown)}", f"rules: {', '.join(sorted(known))}")
+    names = [each["name"] for each in (*data["token"], *data["text"])]
+    if unknown := [name for name in policy.off if name not in names]:
+        raise PolicyError(f"no redaction rule {', '.join(unknown)}", f"rules: {', '.join(sorted(names))}")
     tokens = [TokenRule.of(each) for each in data["token"]]
     tokens += [TokenRule(name, pattern, pattern) for name, pattern in policy.patterns]
     texts = msgspec.convert(data["text"], list[TextRule])

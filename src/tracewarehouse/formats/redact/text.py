@@ -97,20 +97,20 @@ class Pairs(Struct, frozen=True):
 
     def _by(self, rule: TextRule, text: str) -> str:
         out: list[str] = []
-        done = at = 0
-        while (match := rule.regex.search(text, at)) is not None:
+        copied_to = position = 0
+        while (match := rule.regex.search(text, position)) is not None:
             # What ends this one may begin the next.
-            at = max(match.end() - 1, match.start() + 1)
+            position = max(match.end() - 1, match.start() + 1)
             strength = self._strength(rule, match)
             if not strength:
                 continue
             for start, end in _values(rule, match, strength):
                 value = text[start:end]
                 if _is_secret(value, strength):
-                    out += [text[done:start], self.mark(value)]
-                    done = end
-                at = max(at, end)
-        return "".join([*out, text[done:]])
+                    out += [text[copied_to:start], self.mark(value)]
+                    copied_to = end
+                position = max(position, end)
+        return "".join([*out, text[copied_to:]])
 
     def _strength(self, rule: TextRule, match: re.Match[str]) -> Strength:
         """How surely a value is a secret by the text before it."""
@@ -161,8 +161,8 @@ def _values(rule: TextRule, match: re.Match[str], strength: Strength) -> list[tu
         return _list(text, opened.end())
     if (quoted := _QUOTE.match(text, at)) is not None:
         return [(quoted.end(), _closing(text, quoted))]
-    found = _bare(text, at)
-    value = text[slice(*found)]
+    bare = _bare(text, at)
+    value = text[slice(*bare)]
     if (_may_be_code(match) and _is_code(value)) or (
         strength != "password"
         and (
@@ -171,7 +171,7 @@ def _values(rule: TextRule, match: re.Match[str], strength: Strength) -> list[tu
         )
     ):
         return []
-    return [found]
+    return [bare]
 
 
 def _may_be_code(match: re.Match[str]) -> bool:
@@ -212,21 +212,21 @@ def _up_to(rule: TextRule, match: re.Match[str]) -> list[tuple[int, int]]:
 
 
 def _list(text: str, at: int) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    values: list[tuple[int, int]] = []
     while (quoted := _QUOTE.match(text, at)) is not None:
         end = _closing(text, quoted)
-        found.append((quoted.end(), end))
+        values.append((quoted.end(), end))
         following = re.compile(r"""\\*["']\s*,\s*""").match(text, end)
         if following is None:
             break
         at = following.end()
-    return found
+    return values
 
 
 def _closing(text: str, opened: re.Match[str]) -> int:
     """Where the closing quote of a value is; the end of the text if it has none."""
-    found = re.compile(r"(?<!\\)" + re.escape(opened[1])).search(text, opened.end())
-    return found.start() if found else len(text)
+    closing = re.compile(r"(?<!\\)" + re.escape(opened[1])).search(text, opened.end())
+    return closing.start() if closing else len(text)
 
 
 def _bare(text: str, at: int) -> tuple[int, int]:
@@ -293,12 +293,12 @@ class Redactor:
         if len(texts) > _MAX_REMEMBERED:
             return self._matching(texts, _CONTROL)
         values = texts.to_pylist()
-        new = [at for at, value in enumerate(values) if value is not None and value not in self._unflagged]
-        if sum(len(values[at]) for at in new) < _SHORT:
-            return new
-        found = [new[at] for at in self._matching(texts.take(pa.array(new)), _CONTROL)]
-        _remember(self._unflagged, (values[at] for at in set(new).difference(found)))
-        return found
+        unseen = [at for at, value in enumerate(values) if value is not None and value not in self._unflagged]
+        if sum(len(values[index]) for index in unseen) < _SHORT:
+            return unseen
+        flagged = [unseen[index] for index in self._matching(texts.take(pa.array(unseen)), _CONTROL)]
+        _remember(self._unflagged, (values[index] for index in set(unseen).difference(flagged)))
+        return flagged
 
     def _matching(self, texts: pa.StringArray, *more: str) -> list[int]:
         """The positions of texts that match a pattern of the rules, or one of `more`."""
@@ -308,7 +308,7 @@ class Redactor:
 
     def suspects(self, strings: pa.Array) -> list[int]:
         """The positions of distinct strings that are a secret, hold one, or would be the key of one."""
-        return [at for at in self._matching(strings) if self.is_suspect(strings[at].as_py())]
+        return [index for index in self._matching(strings) if self.is_suspect(strings[index].as_py())]
 
     def is_suspect(self, value: str) -> bool:
         """Whether a string is a secret, holds one, or would be the key of one."""
@@ -317,8 +317,8 @@ class Redactor:
     def text(self, text: str, event_id: int | None = None) -> tuple[str, list[Redaction]]:
         """The JSON text with its secrets replaced and all else as it was, and where they were."""
         out: list[str] = []
-        found: list[Redaction] = []
-        at = 0
+        redactions: list[Redaction] = []
+        copied_to = 0
         flag: tuple[tuple[str | int, ...], str] | None = None
         for token in strings(text):
             value = unquote(text[token.start : token.end])
@@ -328,13 +328,13 @@ class Redactor:
                 clean, kinds = (self.mark(value), ["flag"]) if is_secret else (value, [])
             flag = flag if token.is_key else _next_to(token, value)
             if clean != value:
-                out += [text[at : token.start], quote(clean)]
-                at = token.end
+                out += [text[copied_to : token.start], quote(clean)]
+                copied_to = token.end
                 # Secrets in keys are replaced, too.
                 keys = (key if isinstance(key, int) else self.clean(key)[0] for key in token.keys)
                 path = path_text(tuple(keys))
-                found += [Redaction(event_id, path, kind) for kind in kinds]
-        return "".join([*out, text[at:]]), found
+                redactions += [Redaction(event_id, path, kind) for kind in kinds]
+        return "".join([*out, text[copied_to:]]), redactions
 
     def header(self, text: str) -> tuple[str, list[Redaction]]:
         """The same as `text`, faster for a long text that holds no secret."""
@@ -367,18 +367,18 @@ class Redactor:
         if len(value) < LEAST:
             return value, []
         if value.lstrip()[:1] in ("{", "[", '"') and minify(value.encode(errors="replace")) is not None:
-            inside, found = self.text(value)
-            return inside, [redaction.kind for redaction in found]
+            inside, redactions = self.text(value)
+            return inside, [redaction.kind for redaction in redactions]
         return self._plain(value)
 
     def _plain(self, value: str) -> tuple[str, list[str]]:
         if value in self._clean:
             return value, []
         clean, kinds = self._shapes(value)
-        clean, more = self._pairs.clean(clean)
-        if not kinds and not more:
+        clean, pair_kinds = self._pairs.clean(clean)
+        if not kinds and not pair_kinds:
             _remember(self._clean, (value,))
-        return clean, kinds + more
+        return clean, kinds + pair_kinds
 
     def _shapes(self, value: str) -> tuple[str, list[str]]:
         kinds: list[str] = []
@@ -396,7 +396,7 @@ class Redactor:
             group = "secret" if "secret" in match.re.groupindex else 0
             if not _passes(check, match[group]):
                 return match[0]
-            start, end = (at - match.start() for at in match.span(group))
+            start, end = (position - match.start() for position in match.span(group))
             return match[0][:start] + self.mark(match[group]) + match[0][end:]
 
         return replace
@@ -412,19 +412,19 @@ class Redactor:
         """The texts that hold secrets by their position, without them, and where they were."""
         texts: dict[int, str] = {}
         hits: list[Redaction] = []
-        for at in self.flagged(array):
-            clean, found = self.text(array[at].as_py(), first + at)
-            if found:
-                texts[at] = clean
-                hits += found
+        for index in self.flagged(array):
+            clean, redactions = self.text(array[index].as_py(), first + index)
+            if redactions:
+                texts[index] = clean
+                hits += redactions
         return texts, hits
 
 
-def _remember(known: set[str], strings: Iterable[str]) -> None:
+def _remember(remembered: set[str], strings: Iterable[str]) -> None:
     """Adds short strings to a set of bounded size."""
-    if len(known) > _MAX_REMEMBERED:
-        known.clear()
-    known.update(string for string in strings if len(string) <= _MAX_REMEMBERED_LENGTH)
+    if len(remembered) > _MAX_REMEMBERED:
+        remembered.clear()
+    remembered.update(string for string in strings if len(string) <= _MAX_REMEMBERED_LENGTH)
 
 
 @lru_cache(maxsize=4)
@@ -464,9 +464,9 @@ def check_text(redactor: Redactor, what: str, texts: Mapping[str, str | None]) -
             f"{name}{text}".encode()
         except UnicodeEncodeError as error:
             raise ParamError(f"{what} is not valid Unicode: {text!r}", "write it as UTF-8 text") from error
-        _, found = redactor.text(json.dumps({name: text or ""}))
-        if found:
+        _, redactions = redactor.text(json.dumps({name: text or ""}))
+        if redactions:
             raise ParamError(
-                f"{what} looks like a secret (rule {found[0].kind}); nothing was stored",
+                f"{what} looks like a secret (rule {redactions[0].kind}); nothing was stored",
                 f"use another text, or allow it in {POLICY_FILE}",
             )
