@@ -275,11 +275,11 @@ class StoredRanks(Struct):
     def _is_built_alike(self, source: RankSource, format_: Format) -> bool:
         """Whether a source would be read and built the same now."""
         options = self.options
-        wanted = {"time_unit": options.time_unit, "step_range": options.step_pattern}
+        required = {"time_unit": options.time_unit, "step_range": options.step_pattern}
         return (
             source.is_redacted == options.redact
             and source.is_classified_by(digest_of(options.kernel_rules))
-            and all(value in (None, source.facts.get(name)) for name, value in wanted.items())
+            and all(value in (None, source.facts.get(name)) for name, value in required.items())
             and source.is_current(format_.name, format_.version, self.definitions)
         )
 

@@ -479,8 +479,8 @@ def _nothing(url: str, is_folder: bool) -> FileOutcome:
 def _matching(url: str, place: SourceLocation) -> Iterator[TraceFile | FileOutcome]:
     """Objects that match, as if each was named, and the traces in folders that match."""
     pattern = place.key.split("/")
-    first = next(number for number, part in enumerate(pattern) if "*" in part)
-    folder = type(place)(place.bucket, "/".join(pattern[:first]))
+    first_wildcard = next(number for number, part in enumerate(pattern) if "*" in part)
+    folder = type(place)(place.bucket, "/".join(pattern[:first_wildcard]))
     objects = [one for one in folder.objects() if _matches(one.entry.key.split("/"), pattern)]
     exact = [one for one in objects if one.entry.key.count("/") == len(pattern) - 1]
     below = [one for one in objects if one.entry.key.count("/") >= len(pattern)]

@@ -62,7 +62,7 @@ def kept_versions(history: Sequence[RunVersion], rules: KeepRules) -> frozenset[
     """
     if not history:
         return frozenset()
-    first = last_removal(history, rules.replaced_before)
+    first_number = last_removal(history, rules.replaced_before)
     removals = [version.number for version in history if version.tombstone]
     numbers = {history[-1].number, *removals[-1:]}
     later, later_sources = {_content(history[-1])}, {history[-1].source}
@@ -70,7 +70,7 @@ def kept_versions(history: Sequence[RunVersion], rules: KeepRules) -> frozenset[
         content, replaced_at = _content(version), _created(following)
         limit = rules.replaced_before if content in later else rules.versions_before
         is_acknowledged = version.source in rules.acknowledged and version.source not in later_sources
-        if version.number >= first and (is_acknowledged or replaced_at >= limit):
+        if version.number >= first_number and (is_acknowledged or replaced_at >= limit):
             numbers.add(version.number)
         later.add(content)
         later_sources.add(version.source)
@@ -145,8 +145,8 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
         if isinstance(store.objects, ListedObjects):
             store.objects.hold(run)
         history = [_dated(store, version) for version in store.readable(run, whole=True)]
-        first = last_removal(history, before)
-        if _is_uncertain(store, run, history, first):
+        first_number = last_removal(history, before)
+        if _is_uncertain(store, run, history, first_number):
             skipped.add(run)
             continue
         rules = KeepRules(before, versions_before, acknowledged.get(run, ()))
@@ -202,15 +202,15 @@ def _run(
     names = commits.names(store.objects, run)
     waits = _waiting(store, run, names, newest)
     alive = [*(source for version in readable for source in version.sources), *waits]
-    needed = {source.commit for source in alive}
+    live_commits = {source.commit for source in alive}
     dead = [
         name.text
         for name in names
-        if name.text not in needed and _older(store, layout.commit(run, name.text), before)
+        if name.text not in live_commits and _older(store, layout.commit(run, name.text), before)
     ]
     files = {file.path for source in alive for file in source.files}
     # Files of commits that no version holds, but that are too young to be deleted.
-    young = [name.text for name in names if name.text not in needed and name.text not in dead]
+    young = [name.text for name in names if name.text not in live_commits and name.text not in dead]
     for commit in commits.read_many(store.objects, run, young):
         if not isinstance(commit, WarehouseError):
             files |= {file.path for source in commit.sources for file in source.files}

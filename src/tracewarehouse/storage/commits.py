@@ -90,8 +90,8 @@ def encode(commit: Commit) -> bytes:
     for source, record in zip(commit.sources, sources, strict=True):
         assert isinstance(record, dict)
         record["header"] = commit.headers.get(source.name)
-    needed = [EXPIRED] if any(source.expired for source in commit.sources) else []
-    fields = {"format": FORMAT, "must_understand": needed, "run": commit.run}
+    must_understand = [EXPIRED] if any(source.expired for source in commit.sources) else []
+    fields = {"format": FORMAT, "must_understand": must_understand, "run": commit.run}
     fields |= {"committed_at": commit.committed_at, "waits": commit.waits, **dict(commit.unknown)}
     return sealed(fields | {"files": files, "sources": sources})
 
@@ -292,19 +292,19 @@ def unsettled(names: Iterable[CommitName], head: RunVersion) -> tuple[CommitName
     return tuple(name for name in names if name.waits and name.text not in settled)
 
 
-def wait(objects: Objects, changes: Changes, kept: Collection[str]) -> tuple[RankSource, ...]:
+def wait(objects: Objects, changes: Changes, source_names: Collection[str]) -> tuple[RankSource, ...]:
     """Writes the commits of a call again as waiting ones, with its sources of these names; returns them.
 
     The first form stays until `clean`: another process may be publishing it.
     """
-    if not kept or changes.expected_ranks is None:
+    if not source_names or changes.expected_ranks is None:
         return ()
     waits = Waits(changes.expected_ranks, changes.replace, dict(changes.labels))
     run = changes.sources[0].run
     written = []
     by_commit: dict[str, set[str]] = {}
     for source in changes.sources:
-        if source.name in kept and not layout.is_waiting(source.commit):
+        if source.name in source_names and not layout.is_waiting(source.commit):
             by_commit.setdefault(source.commit, set()).add(source.name)
     for committed in read_many(objects, run, by_commit):
         if isinstance(committed, WarehouseError):

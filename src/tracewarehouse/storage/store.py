@@ -494,10 +494,10 @@ def _possible(base: RunVersion, changes: Changes, waiting: Sequence[layout.Commi
     return ranks.union(*(range(name.first, name.last + 1) for name in waiting))
 
 
-def _present(seen: _Seen, changes: Changes) -> tuple[int, int]:
+def _present(look: _Seen, changes: Changes) -> tuple[int, int]:
     """Ranks present and expected: counted by names if not all that waits was read."""
-    ranks, expected = seen.merged.pending or (0, 0)
-    possible = len(_possible(seen.base, changes, seen.names))
+    ranks, expected = look.merged.pending or (0, 0)
+    possible = len(_possible(look.base, changes, look.names))
     return (possible if possible < expected else ranks), expected
 
 

@@ -93,15 +93,15 @@ class _Run:
         except (ValueError, TwError) as error:
             yield self._problem(key, f"damaged index entry: {error}")
             return
-        named = entry.number if entry else 0
+        number = entry.number if entry else 0
         # It may be newer than the listing.
-        lost = named > max(numbers, default=0) and layout.version(self.run, named)
+        lost = number > max(numbers, default=0) and layout.version(self.run, number)
         if lost and next(iter(self.store.objects.get_many([lost])))[1] is None:
-            yield self._problem(layout.version(self.run, named), "version missing: its index entry is there")
-        elif entry is not None and named == newest.number:
-            if entry.sha256 != self.store.digest(self.run, named):
-                yield self._problem(layout.version(self.run, named), "differs from its index entry")
-        elif numbers and named < numbers[-1]:
+            yield self._problem(layout.version(self.run, number), "version missing: its index entry is there")
+        elif entry is not None and number == newest.number:
+            if entry.sha256 != self.store.digest(self.run, number):
+                yield self._problem(layout.version(self.run, number), "differs from its index entry")
+        elif numbers and number < numbers[-1]:
             stored = self.store.objects.stat(layout.version(self.run, numbers[-1]))
             if stored is not None and self.store.objects.clock() - stored.modified >= FRESH:
                 yield self._problem(key, f"index entry of v{numbers[-1]} missing")

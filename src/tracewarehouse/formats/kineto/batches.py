@@ -376,8 +376,8 @@ def _place_ids(parsed: Sequence[Row]) -> None:
     if not with_id:
         return
     tokens = [row["id"] or "" for row in with_id]
-    read = read_tokens(tokens)
-    for row, token, text, keeps_type in zip(with_id, tokens, read.texts, read.keeps_type, strict=True):
+    ids = read_tokens(tokens)
+    for row, token, text, keeps_type in zip(with_id, tokens, ids.texts, ids.keeps_type, strict=True):
         row["id"] = text
         if not keeps_type:
             other_extra = row["extra"]
@@ -402,11 +402,11 @@ def fill_times(columns: BatchColumns, rows: Rows, parsed: Sequence[Row], *, in_n
         )
     has_fraction = (fractions["ts"] > 0) | (fractions["dur"] > 0) | in_ns
     for name, values in times.items():
-        shown = [
+        stored_texts = [
             text if keep or not time or text != _printed_us(time.ns) else None
             for text, time, keep in zip(texts[name], values, has_fraction.tolist(), strict=True)
         ]
-        columns.set_texts(f"{name}_text", rows, pa.array(shown, pa.string()))
+        columns.set_texts(f"{name}_text", rows, pa.array(stored_texts, pa.string()))
     if has_fraction.any():
         selected = Fractions(
             rows[has_fraction], fractions["ts"][has_fraction], fractions["dur"][has_fraction]
