@@ -39,8 +39,8 @@ BOUNDS = {
     # 230 of them cut the numbers out of arguments, which saves a tenth to a third of the stored bytes; 200
     # are the search of a page and what opens Perfetto, 275 the pages of the live view.
     "lines of C and JavaScript": 2_605,
-    # Five are the agents' door and the live view, three formats.
-    "modules": 245,
+    # Five are the agents' door and the live view, three formats, one copies columns of remote files.
+    "modules": 246,
     "import cycles": 0,
     "duplicate pairs of SQL": 64,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -69,6 +70,13 @@ def names_read(sql: str) -> frozenset[str] | None:
         if text in readers and earlier.upper() in readers[text]:
             return None
     return frozenset(text.strip('"').lower() for text in distinct)
+
+
+def names_in(texts: Iterable[str]) -> frozenset[str] | None:
+    """All names of `names_read` in several texts; None if one of them may read unnamed columns."""
+    found = [names_read(sql) for sql in texts]
+    known = [names for names in found if names is not None]
+    return frozenset[str]().union(*known) if len(known) == len(found) else None
 
 
 def tokens(sql: str, first_line: int = 1) -> list[Token]:

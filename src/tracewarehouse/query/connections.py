@@ -248,13 +248,15 @@ def user_connection(
     named: Mentioned,
     skipped: Mapping[Contract, Sequence[Skipped]],
     limits: Limits,
+    copies: Mapping[str, Path] = {},
 ) -> Iterator[Connection]:
     """Like `connection`, for SQL of users: within the memory limit, and limited to the files of the views.
 
-    It has the named analyses too, without the ranks that each of them skips.
+    It has the named analyses too, without the ranks that each of them skips. `copies` are of files: key →
+    path.
     """
     dependencies = Dependencies.over(catalog, named.contracts, others=named.analyses)
-    relations = Relations(store, tuple(selected), dependencies)
+    relations = Relations(store, tuple(selected), dependencies, copies)
     with closing(_PooledConnection(_connect())) as opened:
         con = opened.con
         opened.add(relations)

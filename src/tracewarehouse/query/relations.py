@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from tracewarehouse.contracts.contract import (
     file_columns,
     has_template,
 )
-from tracewarehouse.contracts.sql_tokens import names_read, quote_name, quote_text, replace_params
+from tracewarehouse.contracts.sql_tokens import names_in, quote_name, quote_text, replace_params
 from tracewarehouse.duck.arrow import table_of
 from tracewarehouse.duck.engine import (
     Connection,
@@ -186,6 +187,7 @@ class Relations(Struct, frozen=True):
     store: Versions
     selected: tuple[SelectedRun, ...]
     dependencies: Dependencies
+    copies: Mapping[str, Path] = {}  # key → what is read in the place of the whole file
 
     @property
     def names(self) -> Mapping[Ref, str]:
@@ -273,7 +275,8 @@ class Relations(Struct, frozen=True):
         return "\nUNION ALL\n".join(parts) or empty_sql(contract.columns)
 
     def _files(self, contract: Contract) -> tuple[FileGroup, ...]:
-        return data_files(self.store, contract, self.dependencies.compatible[contract.ref], self.selected)
+        compatible = self.dependencies.compatible[contract.ref]
+        return data_files(self.store, contract, compatible, self.selected, self.copies)
 
     def body(
         self, contract: Contract, sql: str, schema: str | None = None, keep: Mapping[Ref, str] | None = None
@@ -303,9 +306,7 @@ class Relations(Struct, frozen=True):
         is computed once. A single run is an ENUM with one value, which is cheap to join, group and sort by.
         """
         listed = tuple(contracts)
-        named = [names_read(sql) for sql in (query, *(each.body for each in listed if each.kind == "view"))]
-        known = [names for names in named if names is not None]
-        names = frozenset[str]().union(*known) if len(known) == len(named) else None
+        names = names_in((query, *(each.body for each in listed if each.kind == "view")))
         ctes = [f"{quote_name(self.names[each.ref])} AS {self._cte(each, names)}" for each in listed]
         return f"WITH\n{', '.join(ctes)}\n" if ctes else ""
 
@@ -336,20 +337,27 @@ class Relations(Struct, frozen=True):
 
 
 def data_files(
-    store: Versions, contract: Contract, compatible: Sequence[Contract], selected: Sequence[SelectedRun]
+    store: Versions,
+    contract: Contract,
+    compatible: Sequence[Contract],
+    selected: Sequence[SelectedRun],
+    copies: Mapping[str, Path] = {},
 ) -> tuple[FileGroup, ...]:
-    """The Parquet files of a stored table, of each source in its newest compatible version."""
+    """The Parquet files of a stored table, of each source in its newest compatible version.
+
+    `copies`: the paths of those that are not read at their own.
+    """
     wanted = {column.name for column in contract.columns}
     missing = {each.version: wanted - {column.name for column in each.columns} for each in compatible}
     found: dict[tuple[tuple[int, ...] | None, frozenset[str]], list[str]] = {}
     plans = (_scan_plan(each.version, contract.name, tuple(missing), each.ranks) for each in selected)
     scans = [scan for plan in plans for scan in plan]
     if store.is_remote:  # what is not local yet is downloaded, many files at once
-        keys = {scan.path for scan in scans}
+        keys = {scan.path for scan in scans}.difference(copies)
         store.files.fetch(file for each in selected for file in each.files if file.path in keys)
     for scan in scans:
         group = scan.ranks, frozenset(missing[scan.version])
-        found.setdefault(group, []).append(str(store.path(scan.path)))
+        found.setdefault(group, []).append(str(copies.get(scan.path) or store.path(scan.path)))
     return tuple(FileGroup(tuple(paths), *group) for group, paths in found.items())
 
 

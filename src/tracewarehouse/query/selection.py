@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract, bind
-from tracewarehouse.contracts.sql_tokens import names_read, quote_text
+from tracewarehouse.contracts.contract import ARGS, ARGS_SQL, Contract, bind
+from tracewarehouse.contracts.sql_tokens import names_in, names_read, quote_text
 from tracewarehouse.duck.arrow import concatenate, schema_of, with_plain_text, with_units
 from tracewarehouse.errors import DamagedRunError, QueryError, SchemaVersionError, TwError, UnknownName
 from tracewarehouse.result import Result, Skipped
@@ -52,9 +52,11 @@ from tracewarehouse.runs.selection import (
     select_runs,
 )
 from tracewarehouse.storage.model import UnreadableRun
+from tracewarehouse.storage.objects import Columns
 from tracewarehouse.storage.parquet_file import Level, default_level
 from tracewarehouse.storage.results import RecordedAnalysis
 from tracewarehouse.storage.store import Store
+from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
     import polars
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
     from tracewarehouse.query.relations import Dependencies, Mentioned
 
 T = TypeVar("T")
+# The columns by which runs and ranks are selected.
+_KEYS = "run_id, rank"
 
 
 class _Prepared(Struct, frozen=True):
@@ -470,7 +474,10 @@ class Selection:
         named = mentioned(self.catalog, sql)
         try:
             narrowed, unknown = (self, []) if limits is None else self._narrowed(sql, named, limits)
-            answer = narrowed._query_over(sql, named, limits)
+            with temporary_folder() as folder:
+                names = None if limits is None else _names(sql, named)
+                columns = None if names is None else Columns(names, folder)
+                answer = narrowed._query_over(sql, named, limits, columns)
             if unknown:
                 answer = replace(answer, notices=(f"no such run: {', '.join(unknown)}", *answer.notices))
             return answer
@@ -506,7 +513,9 @@ class Selection:
         found = [index.version(Match(name)) for name in names if index.find(name, None) == name]
         return in_order(SelectedRun(each, each.ranks) for each in found if each is not None)
 
-    def _query_over(self, sql: str, named: Mentioned, limits: Limits | None) -> Result:
+    def _query_over(
+        self, sql: str, named: Mentioned, limits: Limits | None, columns: Columns | None = None
+    ) -> Result:
         from tracewarehouse.duck.engine import query
         from tracewarehouse.memory_limits import NO_LIMITS
         from tracewarehouse.query.connections import check_reads_only
@@ -518,18 +527,21 @@ class Selection:
             # From a store, the workers download the files and check them.
             contracts = () if spread and self.store.is_remote else named.contracts
             found = queryable_runs(self.catalog, named.contracts, selected, names_read(sql), True)
-            runs = self._intact(contracts, found, level)
+            few = columns if level < Level.FULL else None
+            intact = intact_runs(self.store, self.catalog, contracts, found.selected, level, columns=few)
+            runs = replace(found, selected=intact.selected, left_out=intact.left_out)
+            copies = few.copies if few is not None else {}
             skipped = {each: self._skipped(each, runs.selected) for each in named.analyses}
             if spread and limits is not None and runs.selected:
                 table = self._spread_over(spread, runs.selected, read, limits)
             else:
-                with self._connection(runs.selected, named, skipped, limits, sql) as (con, complete):
+                with self._connection(runs.selected, named, skipped, limits, sql, copies) as (con, complete):
                     check_reads_only(con, complete)
                     table = query(con, complete, limits or NO_LIMITS)
             if limits is None:
                 return runs, skipped, with_plain_text(table)
-            columns = (column for each in read for column in each.columns)
-            return runs, skipped, with_units(table, {column.name: column.unit for column in columns})
+            units = {column.name: column.unit for each in read for column in each.columns}
+            return runs, skipped, with_units(table, units)
 
         runs, skipped, table = self._without_damage(attempt)
         named_runs = {each.run for each in _filtered(selected, sql) or selected}
@@ -576,6 +588,7 @@ class Selection:
         skipped: Mapping[Contract, Sequence[Skipped]],
         limits: Limits | None,
         sql: str,
+        copies: Mapping[str, Path],
     ) -> Iterator[tuple[Connection, str]]:
         """A new connection for SQL of users, one of the pool for other SQL on tables and views; and the SQL
         as it runs there.
@@ -589,7 +602,7 @@ class Selection:
                 yield opened
             return
         chosen = limits or NO_LIMITS
-        with user_connection(self.store, self.catalog, selected, named, skipped, chosen) as con:
+        with user_connection(self.store, self.catalog, selected, named, skipped, chosen, copies) as con:
             yield con, sql
 
     def _skipped(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Skipped, ...]:
@@ -656,6 +669,13 @@ def _spread_query(sql: str, read: Iterable[Contract]) -> SpreadQuery | None:
     from tracewarehouse.query.distributed import SpreadQuery
 
     return SpreadQuery.of(sql, read)
+
+
+def _names(sql: str, named: Mentioned) -> frozenset[str] | None:
+    """The names of all columns in files that the SQL may read, None: all columns."""
+    computed = (each for each in (*named.contracts, *named.analyses) if each.kind != "table")
+    texts = [sql, _KEYS, *(each.body for each in computed)]
+    return names_in([*texts, ARGS_SQL] if any(ARGS in text for text in texts) else texts)
 
 
 def _table_of(selection: Selection, sql: str, limits: Limits) -> pa.Table:

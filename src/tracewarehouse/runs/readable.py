@@ -28,6 +28,7 @@ from tracewarehouse.storage.model import (
     UnreadableRun,
     once_per_version,
 )
+from tracewarehouse.storage.objects import Columns
 from tracewarehouse.storage.parquet_file import UNREADABLE, Level, fault
 from tracewarehouse.storage.versions import Versions
 
@@ -516,13 +517,16 @@ def intact_runs(
     selected: Sequence[SelectedRun],
     level: Level,
     allow_none: bool = False,
+    columns: Columns | None = None,
 ) -> ReadableRuns:
     """The runs whose files of these tables pass the check, and notices about the others.
+
+    Of large remote files, copies with only `columns` may be read.
 
     Raises DamagedRunError for a damaged run that was selected by name, or if no run is left, unless
     `allow_none`.
     """
-    faults = file_faults(store, selected, level, compatible_tables(catalog, contracts))
+    faults = file_faults(store, selected, level, compatible_tables(catalog, contracts), columns)
     if not faults:
         return ReadableRuns(tuple(selected))
     intact = tuple(each for each in selected if each.run not in faults)
@@ -537,10 +541,14 @@ def file_faults(
     selected: Sequence[SelectedRun],
     level: Level,
     tables: Collection[tuple[str, int]] | None = None,
+    columns: Columns | None = None,
 ) -> dict[str, str]:
     """Run → its first damaged file and the problem, of these tables (name, version) or of all."""
     only = None if tables is None else frozenset(tables)
     files = {run.run: _files(run.version, run.ranks, only) for run in selected}
+    if columns is not None:
+        store.files.copy_columns((file for listed in files.values() for file in listed), columns)
+        files = {run: tuple(file for file in files[run] if file.path not in columns.copies) for run in files}
     problems = store.files.fetch(file for listed in files.values() for file in listed)
     return {
         each.run: _gone(store, each.version) or what

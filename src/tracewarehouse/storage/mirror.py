@@ -17,8 +17,9 @@ from pathlib import Path
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
+from tracewarehouse.storage.column_copies import LARGE_BYTES, copy_columns
 from tracewarehouse.storage.model import TableFile
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import Columns, Objects
 from tracewarehouse.storage.parquet_file import content_fault, has_size
 from tracewarehouse.temp_folders import cache_folder, is_unused, locked_folder
 
@@ -28,7 +29,7 @@ _MAX_BUDGET, _FREE_SHARE = 50 * 10**9, 0.2
 _EVICT_TO = 0.9
 _COPIED = (f"{layout.DATA}/", f"{layout.RESULTS}/")
 _STORED = (*_COPIED, "_tw/", "inbox/")
-_INCOMING, _IN_USE, _KEYS = "incoming", "in-use", "keys"
+_INCOMING, _IN_USE, _KEYS, _COLUMNS = "incoming", "in-use", "keys", "columns"
 _DOWNLOADS = 16
 # (process, mirror) → the folder of its lease, and the keys in it.
 _leases: dict[tuple[int, Path], tuple[Path, set[str]]] = {}
@@ -77,6 +78,23 @@ class Mirror:
         problems = self._download_all([(file.path, file) for file in missing])
         found = {file.path: what for file, what in zip(missing, problems, strict=True)}
         return {key: what for key, what in found.items() if what is not None}
+
+    def copy_columns(self, files: Iterable[TableFile], columns: Columns) -> None:
+        """Fetches these columns of large files that are not here, unless they are most of the file."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        def act(file: TableFile) -> None:
+            with suppress(FileNotFoundError):  # `fetch` says so
+                copy_columns(self.objects, file, columns, self.folder / _COLUMNS / file.path)
+
+        large = {file.path: file for file in files if file.bytes > LARGE_BYTES}
+        missing = [file for file in large.values() if not has_size(self.folder / file.path, file.bytes)]
+        most_bytes = sum(file.bytes for file in missing) // 2
+        if missing and self.objects.is_listable and most_bytes <= self.budget():
+            self._lease([f"{_COLUMNS}/{file.path}" for file in missing])
+            self._evict(most_bytes)
+            with ThreadPoolExecutor(_DOWNLOADS) as pool:
+                list(pool.map(act, missing))  # raises errors
 
     def copy(self, keys: Iterable[str]) -> None:
         """Downloads the recorded results that are missing, many at once."""
@@ -189,11 +207,11 @@ class Mirror:
                     total -= size
 
     def _copies(self) -> Iterator[tuple[float, int, Path]]:
-        for top in _COPIED:
+        for top in (*_COPIED, _COLUMNS):
             for path in (self.folder / top).rglob("*.parquet"):
                 with suppress(FileNotFoundError):
                     found = path.stat()
-                    yield found.st_mtime, found.st_size, path
+                    yield found.st_mtime, found.st_blocks * 512, path  # without holes
 
     def _used(self) -> set[str]:
         """The keys in the leases of running processes; deletes those of others."""

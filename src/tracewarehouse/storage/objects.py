@@ -47,6 +47,10 @@ class Objects(Protocol):
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """The bytes of an object from `start` up to `end`; raises FileNotFoundError."""
 
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of an object from each start up to its end; raises FileNotFoundError."""
+        return [self.get_range(key, start, end) for start, end in ranges]
+
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """Each key with the content of its object, None if there is none; in the order of the keys."""
         for key in keys:
@@ -116,6 +120,17 @@ class Objects(Protocol):
         return True
 
 
+class Columns(Struct, frozen=True):
+    """The columns that a query names, and copies of files with only these: key → path.
+
+    The copies are in a folder that lasts as long as the query.
+    """
+
+    names: frozenset[str]
+    folder: Path
+    copies: dict[str, Path] = {}
+
+
 class LocalFiles(Protocol):
     """Files of a warehouse on this machine: its data files, read by path, and a folder for its own use."""
 
@@ -131,6 +146,9 @@ class LocalFiles(Protocol):
 
         With `again`, files are downloaded again, to compare the originals with their versions.
         """
+
+    def copy_columns(self, files: Iterable[TableFile], columns: Columns) -> None:
+        """Adds checked copies of files of which `fetch` would download much more than the columns."""
 
     def copy(self, keys: Iterable[str]) -> None:
         """Makes recorded results available at their paths, many at once."""
@@ -281,6 +299,9 @@ class LocalObjects(Objects):
     def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
         """Nothing to do: the files are local."""
         return {}
+
+    def copy_columns(self, files: Iterable[TableFile], columns: Columns) -> None:
+        """Nothing to do: the files are local."""
 
     def copy(self, keys: Iterable[str]) -> None:
         """Nothing to do: the files are local."""

@@ -23,6 +23,7 @@ from tracewarehouse.contracts.contract import NUMBERS, Column, Ref, file_columns
 from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.exact_text import rank_list
+from tracewarehouse.storage.column_copies import with_checksums
 from tracewarehouse.storage.model import Staged, StagedTable
 
 if TYPE_CHECKING:
@@ -398,7 +399,8 @@ def write_file(
             writer.write_table(rows, row_group_size=len(rows))
             count += len(rows)
             rows = next(groups, None)
-        writer.add_key_value_metadata(metadata)
+        file.flush()
+        writer.add_key_value_metadata(with_checksums(metadata, path))
     return count
 
 

@@ -113,6 +113,8 @@ def _retried(act: Callable[[], R]) -> R:
 # Requests in flight, and uploads or downloads of entire files.
 _IN_FLIGHT, _FILES_IN_FLIGHT = 32, 8
 _ATTEMPTS, _PAUSE_S = 5, 0.05
+# Fetching this in vain takes less time than another request.
+_GAP_BYTES = 1 << 16
 # Before a request that has no effect is made again; within it, obstore tries several times, but not a LIST
 # whose answer is cut.
 _PAUSES_S = (0.2, 1.0)
@@ -183,6 +185,13 @@ class RemoteObjects(Objects):
         """A part of an object; raises FileNotFoundError."""
         with store_errors(self.place, key):
             return bytes(self._store.get_range(key, start=start, end=end))
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Parts of an object, those that are near each other with one GET; raises FileNotFoundError."""
+        starts, ends = zip(*ranges, strict=True)
+        with store_errors(self.place, key):
+            found = self._store.get_ranges(key, starts=starts, ends=ends, coalesce=_GAP_BYTES)
+            return [bytes(part) for part in found]
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """Many GETs at once, in the order of the keys."""
