@@ -424,7 +424,7 @@ def encode_list(entries: Iterable[Entry]) -> bytes:
     for entry in entries:
         head = entry.head or {}
         runs.append(replace(entry, head={name: head.get(name) for name in _LISTED}, sources=()))
-    return gzip.compress(sealed(asdict(RunList(runs))), 1, mtime=0)
+    return gzip.compress(sealed(asdict(RunList(runs))), 6, mtime=0)
 
 
 def decode_list(data: bytes, path: str) -> RunList:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import resource
 import time
 from pathlib import Path
@@ -280,6 +281,22 @@ def test_a_list_without_summaries_is_used_for_rows_and_written_again(local: Path
         == 3
     )
     assert rows_of(local) == before
+
+
+def test_the_list_is_a_small_part_of_the_index() -> None:
+    """An update of the index that writes the list rewrites this part of it; every reader downloads it."""
+    store = Store.open_or_create(store_url("memory://small-list"))
+    forge(store, 1_000, 1)
+    random_hex, entries = random.Random(7), store.entries(catalog_row)
+    # What is the same in all runs here is not in real ones.
+    listed = [
+        replace(
+            one, sha256=f"{random_hex.getrandbits(256):064x}", stamp=f"{random_hex.getrandbits(128):032x}"
+        )
+        for one in entries
+    ]
+    entry_bytes = sum(one.bytes for one in store.objects.walk(f"{layout.ENTRIES}/"))
+    assert len(codec.encode_list(listed)) <= 0.12 * entry_bytes
 
 
 @pytest.mark.deep
