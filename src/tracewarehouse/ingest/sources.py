@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracewarehouse.engines.base import Failure, StoreFailed
+from tracewarehouse.engines import Failure, StoreFailed
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.file_text import files_of, is_compressed_database, unpack_database
 from tracewarehouse.ingest.inbox import NOTE_SUFFIX, SpoolNote, remove

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli_runner import tw
-from tracewarehouse.engines import clusters
+from tracewarehouse import engines
 
 FIRST_STEPS = Path(__file__).parents[2] / "data" / "first-steps"
 
@@ -61,7 +61,7 @@ def test_an_address_needs_a_cluster(stored: Path) -> None:
 def test_a_missing_extra_is_one_line(
     stored: Path, command: tuple[str | Path, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clusters, "find_spec", lambda name: None)
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
     cli = tw(*command, "-w", stored, "--engine", "ray")
     assert (cli.code, cli.out) == (1, "")
     assert cli.errors == [

@@ -15,8 +15,7 @@ from shutil import which
 import pytest
 
 import tracewarehouse as tw
-from tracewarehouse.engines import Engine, Failure, OnProgress, Task, TaskProgress
-from tracewarehouse.engines.clusters import ClusterEngine, Peer
+from tracewarehouse.engines import ClusterEngine, Engine, Failure, OnProgress, Peer, Task, TaskProgress
 from tracewarehouse.errors import WorkerMismatch
 from tracewarehouse.ingest import build
 from tracewarehouse.warehouse import Warehouse

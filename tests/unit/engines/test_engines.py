@@ -11,8 +11,18 @@ import pytest
 from msgspec.structs import replace
 
 import tracewarehouse as tw
-from tracewarehouse.engines import Failure, LocalEngine, TaskProgress, WorkerDied, advice, clusters, opened
-from tracewarehouse.engines.clusters import Peer, RayEngine, run_task
+from tracewarehouse import engines
+from tracewarehouse.engines import (
+    Failure,
+    LocalEngine,
+    Peer,
+    RayEngine,
+    TaskProgress,
+    WorkerDied,
+    advice,
+    opened,
+    run_task,
+)
 from tracewarehouse.errors import EngineError, MissingExtra, UnknownName, WorkerMismatch
 from tracewarehouse.hints import cli_text
 from tracewarehouse.storage.store import Store
@@ -49,7 +59,7 @@ def test_an_engine_of_the_caller_stays_open() -> None:
 
 @pytest.mark.parametrize("name", ["ray", "spark"])
 def test_a_cluster_that_is_not_installed_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "find_spec", lambda name: None)
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra) as raised:
         tw.engine(name)
     assert raised.value.hint == f"pip install 'tracewarehouse[{name}]'"

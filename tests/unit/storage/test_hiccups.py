@@ -14,8 +14,7 @@ from conftest import deep
 from object_store import BUCKET, Proxy, Request
 from simulated import SMALL
 from storage_sources import commit
-from tracewarehouse.engines import Engine, LocalEngine, TaskProgress, results_in_order
-from tracewarehouse.engines.base import StoreFailed
+from tracewarehouse.engines import Engine, LocalEngine, StoreFailed, TaskProgress, results_in_order
 from tracewarehouse.errors import StoreUnavailable
 from tracewarehouse.location import store_url
 from tracewarehouse.storage.model import Changes

@@ -1,7 +1,12 @@
-"""Tasks on a cluster of Ray or Spark, or on a local one that lives as long as the engine.
+"""Engines run tasks in other processes, on this machine or on a cluster of Ray or Spark.
 
-A worker first compares its versions with those of the process that sent the task. The cluster runs a task
-again if its worker is lost, up to three times.
+Tasks are picklable, and each has one result or one failure. A task may run twice, even at the same time, when
+a worker is lost: tasks that write commit under names that make a second commit harmless.
+
+Worker processes on this machine are started as commands, not by `multiprocessing`, which would import the
+caller's script again; one that dies costs only its task. A worker of a cluster first compares its versions
+with those of the process that sent the task; the cluster runs a task again if its worker is lost, up to three
+times.
 """
 
 from __future__ import annotations
@@ -12,29 +17,299 @@ import platform
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
+import threading
+import traceback
 import warnings
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, redirect_stdout
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from secrets import token_hex
-from threading import current_thread, main_thread
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tracewarehouse import hints
+from tracewarehouse import hints, memory_limits, slim_imports
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.engines.base import Failure, OnProgress, Task, WorkerDied, failure_of
-from tracewarehouse.errors import EngineError, MissingExtra, Terminated, WorkerMismatch
+from tracewarehouse.errors import (
+    EngineError,
+    MissingExtra,
+    StoreUnavailable,
+    Terminated,
+    TwError,
+    UnknownName,
+    WorkerMismatch,
+    is_interrupt,
+)
 from tracewarehouse.temp_folders import new_folder
 from tracewarehouse.version import __version__
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+# Called by a task with the work done and the total, in any unit.
+TaskProgress = Callable[[int, int], None]
+# Called by an engine with the number of a task, its work done and its total.
+OnProgress = Callable[[int, int, int], None]
+
+
+class Task(Protocol):
+    """Work for one worker. The task and its result are picklable and small."""
+
+    def run(self, progress: TaskProgress, /) -> object: ...
+
+
+class Failure(Struct, frozen=True):
+    """Why a task has no result; `details` is a traceback for developers.
+
+    `transient`: the disk, the memory or the process failed, so the same task may succeed later.
+    """
+
+    message: str
+    hint: str | None = None
+    details: str = ""
+    transient: bool = False
+
+
+class StoreFailed(Failure, frozen=True):
+    """The task raised StoreUnavailable; `transient` if the store did not answer."""
+
+
+class WorkerDied(Failure, frozen=True):
+    """The worker process died while it ran the task."""
+
+
+class Engine(Protocol):
+    """Runs tasks, at most `slots` at a time. Use it as a context manager, or call `close`."""
+
+    @property
+    def name(self) -> str:
+        """The name on the command line, such as `local`."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at a time."""
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether all workers read the files of this machine."""
+
+    def __enter__(self) -> Engine:
+        """The engine itself."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close the engine."""
+
+    def run(
+        self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
+    ) -> Iterator[tuple[int, object]]:
+        """Yield the number of each task with its result or Failure, once each, in order of completion.
+
+        A task whose worker dies runs once more, alone: the memory of the other tasks may have caused it.
+        Without `retry` it yields WorkerDied.
+        """
+
+    def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
+        """Like `run`, one task after the other, each without any other task beside it."""
+
+    def close(self) -> None:
+        """Stop the workers that this engine started."""
+
+
+def results_in_order(engine: Engine, tasks: Sequence[Task]) -> list[object]:
+    """The results of all tasks, in their order. Raises the error of the first task without one.
+
+    That is a TwError, or StoreUnavailable. With more than one slot, a worker also runs a single task.
+    """
+    run = engine.run_alone if len(tasks) == 1 and engine.slots > 1 else engine.run
+    results = [result for _, result in sorted(run(tasks, lambda *_: None), key=lambda item: item[0])]
+    for result in results:
+        if isinstance(result, StoreFailed):
+            raise StoreUnavailable(result.message, result.hint, result.transient)
+        if isinstance(result, Failure):
+            raise TwError(result.message, result.hint)
+    return results
+
+
+def failure_of(error: Exception) -> Failure:
+    """The failure of a task that raised an error, in its handler; an interrupt is raised again."""
+    cause = error.__cause__ if isinstance(error, TwError) else error
+    is_transient = isinstance(cause, OSError | MemoryError)
+    if isinstance(error, StoreUnavailable):
+        return StoreFailed(error.message, error.hint, traceback.format_exc(), error.is_transient)
+    if isinstance(error, TwError):
+        return Failure(error.message, error.hint, traceback.format_exc(), is_transient)
+    if is_interrupt(error):
+        raise KeyboardInterrupt from error
+    if isinstance(error, MemoryError):
+        message, hint = "out of memory", hints.fill("retry with {}", hints.option("jobs", 1))
+    else:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        hint = hints.Hint(
+            "internal error; please report it", "internal error; rerun with --debug and report it"
+        )
+        message = f"{type(error).__name__}: {reason}"
+    return Failure(message, hint, traceback.format_exc(), is_transient)
+
+
+_OUT_OF_MEMORY = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
+_DIED = WorkerDied("the worker process died", _OUT_OF_MEMORY, transient=True)
+_DIED_TWICE = WorkerDied("the worker process died twice", _OUT_OF_MEMORY, transient=True)
+
+
+class LocalEngine:
+    """Up to `jobs` worker processes. With one job or task, it runs in this process unless it `is_apart`."""
+
+    name = "local"
+    on_this_machine = True
+
+    def __init__(self, jobs: int, is_apart: bool = False) -> None:
+        self.slots, self._is_apart = jobs, is_apart
+        self._idle: list[_Worker] = []
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the idle workers; busy ones are stopped when `run` ends."""
+        while self._idle:
+            self._idle.pop().stop()
+
+    def run(
+        self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
+    ) -> Iterator[tuple[int, object]]:
+        """See `Engine.run`."""
+        if not self._is_apart and (self.slots == 1 or len(tasks) <= 1):
+            for number, task in enumerate(tasks):
+                try:
+                    value = task.run(partial(progress, number))
+                except Exception as error:
+                    value = failure_of(error)
+                yield number, value
+            return
+        lost: list[int] = []
+        yield from self._run(tasks, range(len(tasks)), self.slots, progress, lost)
+        lost.sort()
+        if not retry:
+            yield from ((number, _DIED) for number in lost)
+            return
+        again = [tasks[number] for number in lost]
+        for index, value in self.run_alone(again, lambda index, *step: progress(lost[index], *step)):
+            yield lost[index], value
+
+    def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
+        """See `Engine.run_alone`; each task runs in a worker process."""
+        for number in range(len(tasks)):
+            lost: list[int] = []
+            yield from self._run(tasks, [number], 1, progress, lost)
+            if lost:
+                yield number, _DIED_TWICE
+
+    def _run(
+        self, tasks: Sequence[Task], numbers: Sequence[int], jobs: int, progress: OnProgress, lost: list[int]
+    ) -> Iterator[tuple[int, object]]:
+        from multiprocessing.connection import wait
+
+        queue = deque(numbers)
+        busy: dict[Connection, tuple[int, _Worker]] = {}
+        try:
+            while queue or busy:
+                while queue and len(busy) < jobs:
+                    worker = self._idle.pop() if self._idle else _Worker()
+                    number = queue.popleft()
+                    busy[worker.connection] = (number, worker)
+                    worker.send(tasks[number])
+                for connection in wait(list(busy)):
+                    number, worker = busy[connection]  # type: ignore[index]
+                    kind, value = worker.receive()
+                    if kind == "progress":
+                        progress(number, *value)  # type: ignore[misc]
+                        continue
+                    del busy[worker.connection]
+                    if kind == "dead":
+                        lost.append(number)
+                        continue
+                    self._idle.append(worker)
+                    yield number, value
+        finally:
+            for _, worker in busy.values():
+                worker.stop()
+
+
+class _Worker:
+    """A process that runs one task after the other and ends with its parent, however the parent ends."""
+
+    def __init__(self) -> None:
+        import subprocess
+        from multiprocessing.connection import Pipe
+
+        self.connection, theirs = Pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        theirs.close()
+
+    def send(self, task: Task) -> None:
+        # A dead worker is noticed at the next `receive`.
+        with suppress(OSError):
+            self.connection.send(task)
+
+    def receive(self) -> tuple[str, object]:
+        """("progress", (done, total)), ("done", result), or ("dead", None)."""
+        try:
+            kind, value = self.connection.recv()
+        except (EOFError, OSError):
+            self.stop()
+            return "dead", None
+        return kind, value
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.connection.close()
+        if self._process.stdin:
+            self._process.stdin.close()
+
+
+def serve(handle: int) -> None:
+    """The main loop of a worker: receive a task, run it, send its result."""
+    from multiprocessing.connection import Connection
+
+    # Ctrl-C reaches the whole process group; the parent decides what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    memory_limits.reuse_memory()
+    slim_imports.install()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    connection = Connection(handle)
+    with suppress(EOFError, OSError):
+        while True:
+            task: Task = connection.recv()
+            try:
+                value = task.run(lambda done, total: connection.send(("progress", (done, total))))
+            except Exception as error:
+                value = failure_of(error)
+            connection.send(("done", value))
+
+
+def _end_with_parent() -> None:
+    # The parent holds the other end of stdin, which closes when the parent is gone.
+    os.read(0, 1)
+    os._exit(1)
 
 
 class Peer(Struct, frozen=True):
@@ -265,6 +540,8 @@ class SparkEngine(ClusterEngine):
     def _start(self) -> None:
         if self._session is not None:
             return
+        from concurrent.futures import ThreadPoolExecutor
+
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         from pyspark.sql import SparkSession
 
@@ -276,6 +553,8 @@ class SparkEngine(ClusterEngine):
         self._threads = ThreadPoolExecutor(2 * self.slots)
 
     def _connect(self, session: Any) -> Any:
+        import subprocess
+
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
@@ -328,6 +607,8 @@ class SparkEngine(ClusterEngine):
         return pickle.loads(result)
 
     def _first_done(self, submitted: Collection[Any]) -> Any:
+        from concurrent.futures import FIRST_COMPLETED, wait
+
         return next(iter(wait(submitted, return_when=FIRST_COMPLETED).done))
 
     def _cancel(self, submitted: Collection[Any]) -> None:
@@ -374,7 +655,7 @@ def _reached(cluster: str, address: str, how_to_start: str) -> Iterator[None]:
         hint = hints.fill("{}, or leave out {}", how_to_start, hints.option("engine_address"))
         raise EngineError(f"{cluster} at {address}: {what}", hint) from error
     finally:
-        if current_thread() is main_thread():
+        if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -396,3 +677,67 @@ def _workers(**environment: str) -> Iterator[None]:
 
 def _last_line(error: BaseException) -> str:
     return str(error).strip().rpartition("\n")[2] or type(error).__name__
+
+
+# An engine, which stays open, or the name of one that is made for the call.
+EngineOrName: TypeAlias = Engine | str
+NAMES: Final = ("local", "ray", "spark")
+# Below this number of events, sending tasks to other machines takes longer than the work: 10 million events
+# are about 3 GB of JSON, some minutes of one core.
+FEW_EVENTS: Final = 10_000_000
+# Above it, one machine with 8 cores ingests for more than 5 minutes.
+MANY_EVENTS: Final = 100_000_000
+
+
+def engine(name: str = "local", *, address: str | None = None, jobs: int | None = None) -> Engine:
+    """Makes an engine for the `engine` argument of `ingest`, `record`, `derive` and `on`; close it after use.
+
+    Args:
+        name: `local` (processes of this machine), or `ray` or `spark` (a cluster; extra of that name).
+        address: The cluster: `auto` or HOST:PORT of Ray, a master of Spark such as `spark://HOST:PORT`
+            (default: that of this process or of RAY_ADDRESS, else a new one on this machine).
+        jobs: Maximum number of tasks at a time (default, local: one per core).
+
+    Raises:
+        UnknownName: There is no such engine.
+        MissingExtra: The extra is not installed.
+        EngineError: The cluster cannot be reached; raised later, when tasks run.
+
+    Example:
+        >>> with tw.engine(jobs=1) as engine:
+        ...     wh.on(engine).kernel_summary()
+    """
+    if name not in NAMES:
+        raise UnknownName("engine", name, NAMES)
+    if name == "local":
+        return LocalEngine(jobs or memory_limits.cores())
+    return RayEngine(address, jobs) if name == "ray" else SparkEngine(address, jobs)
+
+
+@contextmanager
+def opened(chosen: EngineOrName, jobs: int | None = None) -> Iterator[Engine]:
+    """The engine of a call: one that the caller made, which stays open, or a new one by name."""
+    if not isinstance(chosen, str):
+        yield chosen
+        return
+    made = engine(chosen, jobs=jobs)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def is_remote(chosen: EngineOrName | None) -> bool:
+    """Whether tasks may run on other machines."""
+    return chosen is not None and (chosen if isinstance(chosen, str) else chosen.name) != "local"
+
+
+def advice(chosen: EngineOrName | None, events: int) -> str | None:
+    """A notice if the other engine suits this number of events better."""
+    if is_remote(chosen) and events < FEW_EVENTS:
+        text = "{} events are few: below {} million, {} is faster"
+        return hints.fill(text, f"{events:,}", FEW_EVENTS // 1_000_000, hints.option("engine", "local"))
+    if not is_remote(chosen) and events >= MANY_EVENTS:
+        text = "{} events are many: {} spreads them over machines"
+        return hints.fill(text, f"{events:,}", hints.option("engine", "ray"))
+    return None
