@@ -37,12 +37,11 @@ def _builder(root: str) -> ModuleType:
 def _write_contracts(root: str, folder: Path, editable: bool) -> Path:
     """Writes the compiled contracts; does nothing if a checkout is not writable."""
     sys.path.insert(0, str(Path(root, "src")))
-    from tracewarehouse.contracts.catalog import Catalog
-    from tracewarehouse.contracts.compiled import FILE
+    from tracewarehouse.contracts.catalog import COMPILED_FILE, Catalog
 
     with suppress(OSError) if editable else nullcontext():
-        (folder / FILE.name).write_bytes(Catalog.read(Path(root, "sql")).compiled(dated=editable))
-    return folder / FILE.name
+        (folder / COMPILED_FILE.name).write_bytes(Catalog.read(Path(root, "sql")).compiled(dated=editable))
+    return folder / COMPILED_FILE.name
 
 
 class NativeScannerHook(BuildHookInterface[Any]):

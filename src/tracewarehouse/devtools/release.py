@@ -8,8 +8,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Final
 
-from tracewarehouse.contracts.catalog import Catalog, Locked, read_lock, write_lock
-from tracewarehouse.contracts.compiled import FILE
+from tracewarehouse.contracts.catalog import COMPILED_FILE, Catalog, Locked, read_lock, write_lock
 from tracewarehouse.contracts.contract import Contract, Param, Ref, python_type
 from tracewarehouse.devtools import sql_style
 from tracewarehouse.devtools.sql_style import Violation
@@ -258,7 +257,9 @@ def sync(root: Path) -> list[Path]:
             path.write_text(text, encoding="utf-8")
             changed.append(path)
     with suppress(OSError):  # not listed, as it is not committed
-        (root / "src" / "tracewarehouse" / "contracts" / FILE.name).write_bytes(catalog.compiled(dated=True))
+        (root / "src" / "tracewarehouse" / "contracts" / COMPILED_FILE.name).write_bytes(
+            catalog.compiled(dated=True)
+        )
     return changed
 
 

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from cli_runner import tw
 from conftest import ROOT
-from tracewarehouse.contracts import catalog, compiled
-from tracewarehouse.contracts.catalog import Catalog, own_hash
-from tracewarehouse.contracts.compiled import CompiledContracts
+from tracewarehouse.contracts import catalog
+from tracewarehouse.contracts.catalog import Catalog, CompiledContracts, own_hash
 
 BUSY = "analyses/gpu/gpu_busy.v2.sql"
 KINDS = (None, "table", "view", "analysis")
@@ -22,8 +21,8 @@ KINDS = (None, "table", "view", "analysis")
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the compiled contracts are; nothing is there yet."""
-    monkeypatch.setattr(compiled, "FILE", tmp_path / compiled.FILE.name)
-    return compiled.FILE
+    monkeypatch.setattr(catalog, "COMPILED_FILE", tmp_path / catalog.COMPILED_FILE.name)
+    return catalog.COMPILED_FILE
 
 
 def installed(sql: Path) -> Catalog:
@@ -100,7 +99,7 @@ def test_a_changed_module_of_the_parser_counts_too(
     file.write_bytes(Catalog.read(sql).compiled(dated=True))
     modules = sql.parent / "modules"
     modules.mkdir()
-    monkeypatch.setattr(compiled, "__file__", str(modules / "compiled.py"))
+    monkeypatch.setattr(catalog, "__file__", str(modules / "catalog.py"))
     assert "catalog.py" in str(installed(sql).parsed_because)
 
 

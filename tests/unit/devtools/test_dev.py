@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from tracewarehouse.contracts.catalog import Catalog, read_lock
-from tracewarehouse.contracts.compiled import FILE
+from tracewarehouse.contracts.catalog import COMPILED_FILE, Catalog, read_lock
 from tracewarehouse.contracts.contract import Ref
 from tracewarehouse.devtools import release
 from tracewarehouse.devtools.release import analyses_pyi, reference_md
@@ -55,9 +54,9 @@ def test_sync_compiles_the_contracts(checkout: Path) -> None:
     folder.mkdir()
     change(checkout / BUSY, "on any stream", "on some stream")
     assert release.sync(checkout) == [checkout / "sql" / "README.md"]
-    assert (folder / FILE.name).read_bytes() == Catalog.read(checkout / "sql").compiled(dated=True)
-    (folder / FILE.name).unlink()
-    (folder / FILE.name).mkdir()  # not writable
+    assert (folder / COMPILED_FILE.name).read_bytes() == Catalog.read(checkout / "sql").compiled(dated=True)
+    (folder / COMPILED_FILE.name).unlink()
+    (folder / COMPILED_FILE.name).mkdir()  # not writable
     assert release.sync(checkout) == []
 
 
