@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from tracewarehouse.compare.diff.diff import Diff
     from tracewarehouse.compare.history.baseline import PartsEvent
-    from tracewarehouse.compare.history.page import History
+    from tracewarehouse.compare.history.history import History
     from tracewarehouse.compare.history.record import RecordProgress, RecordReport
     from tracewarehouse.derive.critical_path import Derived
     from tracewarehouse.engines import EngineOrName

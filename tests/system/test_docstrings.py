@@ -22,7 +22,7 @@ from conftest import ROOT
 from tracewarehouse import errors, training_log
 from tracewarehouse.analyses import docstring
 from tracewarehouse.compare.diff.diff import Diff
-from tracewarehouse.compare.history.page import History
+from tracewarehouse.compare.history.history import History
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import TwError

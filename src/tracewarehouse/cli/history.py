@@ -27,9 +27,8 @@ from tracewarehouse.errors import PartlyDone, TwError
 from tracewarehouse.hints import cli_text
 
 if TYPE_CHECKING:
-    from tracewarehouse.compare.history.page import History
+    from tracewarehouse.compare.history.history import FailOn, History
     from tracewarehouse.compare.history.record import RecordReport
-    from tracewarehouse.compare.history.series import FailOn
 
 _HTML_EXTENSIONS = (".html", ".htm")
 _MOST_FAILURES_LISTED = 10
@@ -214,7 +213,7 @@ def acknowledge(session: Session, /, metric: str, run: str, reason: str | None, 
     tw history shows the reason with the change, and --fail-on-change accepts it. It counts for all
     statistics of the metric.
     """
-    from tracewarehouse.compare.history.series import notices_on_acknowledged
+    from tracewarehouse.compare.history.history import notices_on_acknowledged
     from tracewarehouse.present.render.text import one_line
 
     if remove == (reason is not None):
@@ -240,9 +239,9 @@ class LevelChanged(TwError):
 
 
 def _change_error(history: History, fail_on: FailOn, since: str | None) -> LevelChanged | None:
-    from tracewarehouse.compare.history.series import failing_changes
+    from tracewarehouse.compare.history.history import failing_changes
 
-    texts = [each.text for each in failing_changes(history, fail_on, since)]
+    texts = failing_changes(history, fail_on, since)
     return LevelChanged("; ".join(texts), "tw acknowledge METRIC RUN REASON accepts it") if texts else None
 
 

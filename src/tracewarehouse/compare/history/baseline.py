@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tracewarehouse import hints
+from tracewarehouse.compare.history.history import Point, Series
 from tracewarehouse.compare.history.read import (
     NothingRecorded,
     ValueForm,
@@ -19,7 +20,6 @@ from tracewarehouse.compare.history.read import (
     recorded_runs,
 )
 from tracewarehouse.compare.history.recorded import part_values
-from tracewarehouse.compare.history.series import Point, Series
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, is_normalized, parse_metric
 from tracewarehouse.compare.metric.values import Statistic
 from tracewarehouse.compare.stats.baseline import MAX_EARLIER, MIN_EARLIER, MIN_SINCE, Earlier

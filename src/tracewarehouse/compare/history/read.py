@@ -11,14 +11,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse import hints
-from tracewarehouse.compare.history.page import History
+from tracewarehouse.compare.history.history import (
+    History,
+    Point,
+    Series,
+    acknowledge,
+    acknowledgements,
+    build_series,
+)
 from tracewarehouse.compare.history.recorded import (
     damaged_result,
     filter_values,
     recorded_values,
     serves,
 )
-from tracewarehouse.compare.history.series import Point, Series, acknowledge, acknowledgements, build_series
 from tracewarehouse.compare.metric.expression import Measured, Metric, WorkUnit, is_normalized, per_unit
 from tracewarehouse.compare.metric.values import Statistic, check_filters, of_steps, parse_statistic
 from tracewarehouse.contracts.catalog import Catalog

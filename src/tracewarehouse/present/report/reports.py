@@ -88,8 +88,7 @@ if TYPE_CHECKING:
     from tracewarehouse.compare.diff.breakdown import Breakdown
     from tracewarehouse.compare.diff.change import Change
     from tracewarehouse.compare.diff.levels import Row
-    from tracewarehouse.compare.history.page import History
-    from tracewarehouse.compare.history.series import Series
+    from tracewarehouse.compare.history.history import History, Series
     from tracewarehouse.runs.rows import RunInfo
 
 

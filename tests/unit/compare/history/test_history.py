@@ -21,7 +21,7 @@ import tracewarehouse as tw
 from cli_runner import CliResult, environment, on_terminal, process
 from cli_runner import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
-from tracewarehouse.compare.history.page import _Axis, round_values
+from tracewarehouse.compare.history.history import _Axis, round_values
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.storage.model import Changes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jinja2
 import pytest
 
-from tracewarehouse.compare.history.page import HistoryPage, SeriesSection
+from tracewarehouse.compare.history.history import HistoryPage, SeriesSection
 from tracewarehouse.present.pages import render_page
 
 HOSTILE = "<script>alert('1')</script>&\"x"
