@@ -17,7 +17,7 @@ from msgspec import Struct
 from tracewarehouse.compare.diff.breakdown import WINDOW, Breakdown
 from tracewarehouse.compare.diff.levels import OWN_WORK, WAIT, ZERO, Row, awaited_rank
 from tracewarehouse.compare.diff.pairing import MATRIX_PRODUCT, RETYPED, is_conversion, role_of
-from tracewarehouse.compare.stats.baseline import variance_shares
+from tracewarehouse.compare.stats.two_sample import variance_shares
 from tracewarehouse.display_names import category_name
 from tracewarehouse.present.render.text import one_line, short_name, show
 

@@ -29,8 +29,7 @@ from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work
 from tracewarehouse.compare.diff.levels import long_steps, result_of
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
 from tracewarehouse.compare.metric.values import Statistic, by_job, measure
-from tracewarehouse.compare.stats.baseline import Earlier
-from tracewarehouse.compare.stats.two_sample import ShiftTest
+from tracewarehouse.compare.stats.two_sample import Earlier, ShiftTest
 from tracewarehouse.compare.stats.verdict import StepTimes, Verdict, verdict
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import WORK_LABELS
-from tracewarehouse.compare.stats.baseline import logs_of, robust_deviation
+from tracewarehouse.compare.stats.two_sample import logs_of, robust_deviation
 from tracewarehouse.compare.stats.verdict import StepTimes
 from tracewarehouse.exact_text import missing_ranks, rank_list
 from tracewarehouse.query.selection import Selection

@@ -20,15 +20,16 @@ from msgspec.structs import replace
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import Measured, Metric, WorkUnit, per_unit
 from tracewarehouse.compare.metric.values import Statistic, measure_statistic, parse_statistic_prefix
-from tracewarehouse.compare.stats.baseline import Earlier, shift_with_history
 from tracewarehouse.compare.stats.two_sample import (
     MAX_RESOLUTION,
     MIN_SAMPLES,
+    Earlier,
     ShiftTest,
     p_and_reach,
     power_at,
     relative_shift,
     runs_needed,
+    shift_with_history,
     smallest_detected,
     student_t,
 )

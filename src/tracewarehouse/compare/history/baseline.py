@@ -22,7 +22,7 @@ from tracewarehouse.compare.history.read import (
 from tracewarehouse.compare.history.recorded import part_values
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, is_normalized, parse_metric
 from tracewarehouse.compare.metric.values import Statistic
-from tracewarehouse.compare.stats.baseline import MAX_EARLIER, MIN_EARLIER, MIN_SINCE, Earlier
+from tracewarehouse.compare.stats.two_sample import MAX_EARLIER, MIN_EARLIER, MIN_SINCE, Earlier
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.display_names import category, category_name
 from tracewarehouse.errors import NoBaseline, ParamError, TwError

@@ -29,8 +29,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from tracewarehouse.compare.stats.baseline import NORMAL
-from tracewarehouse.compare.stats.two_sample import ShiftTest, mann_whitney, midranks, orders_that_reject
+from tracewarehouse.compare.stats.two_sample import (
+    NORMAL,
+    ShiftTest,
+    mann_whitney,
+    midranks,
+    orders_that_reject,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

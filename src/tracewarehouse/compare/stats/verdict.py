@@ -15,21 +15,19 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from tracewarehouse.compare.stats.baseline import (
-    Earlier,
-    components,
-    history_notices,
-    outlier_notices,
-    with_history,
-)
 from tracewarehouse.compare.stats.two_sample import (
     MIN_SAMPLES,
+    Earlier,
     MoreRuns,
     ShiftTest,
+    components,
+    history_notices,
     midranks,
     more_runs,
+    outlier_notices,
     runs_to_conclude,
     shift,
+    with_history,
 )
 from tracewarehouse.errors import ParamError
 

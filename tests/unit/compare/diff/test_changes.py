@@ -21,7 +21,7 @@ import tracewarehouse as tw
 from conftest import ROOT, deep, with_deep
 from tracewarehouse.compare.diff.change import Change
 from tracewarehouse.compare.diff.levels import OWN_WORK
-from tracewarehouse.compare.stats.baseline import MIN_EARLIER
+from tracewarehouse.compare.stats.two_sample import MIN_EARLIER
 from tracewarehouse.errors import ParamError
 from tracewarehouse.present.answers import change_text, github_comment
 from tracewarehouse.warehouse import Warehouse

@@ -19,8 +19,7 @@ from tracewarehouse.compare.diff.gate import _by_interval as by_interval
 from tracewarehouse.compare.metric.expression import Measured, RunValue
 from tracewarehouse.compare.metric.values import of_steps as measured_steps
 from tracewarehouse.compare.metric.values import step_statistic
-from tracewarehouse.compare.stats.baseline import Earlier
-from tracewarehouse.compare.stats.two_sample import ShiftTest, relative_shift
+from tracewarehouse.compare.stats.two_sample import Earlier, ShiftTest, relative_shift
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import TwError, UnknownName
 

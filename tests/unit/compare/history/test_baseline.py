@@ -14,7 +14,7 @@ import tracewarehouse as tw
 from recorded_runs import START_NS, recorded_runs
 from tracewarehouse.compare.history.baseline import Compared, find_baseline
 from tracewarehouse.compare.metric.expression import parse_metric
-from tracewarehouse.compare.stats.baseline import MIN_SINCE, history_notices, with_history
+from tracewarehouse.compare.stats.two_sample import MIN_SINCE, history_notices, with_history
 from tracewarehouse.errors import NoBaseline, ParamError, TwError
 from tracewarehouse.hints import cli_text
 

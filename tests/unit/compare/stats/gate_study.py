@@ -15,8 +15,8 @@ import numpy as np
 from stats.simulated_runs import HEAVY, STEPS, factors, step_times
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, decide, parse
 from tracewarehouse.compare.metric.expression import Measured, RunValue
-from tracewarehouse.compare.stats.baseline import MIN_EARLIER, Earlier, with_history
 from tracewarehouse.compare.stats.change_points import find_levels
+from tracewarehouse.compare.stats.two_sample import MIN_EARLIER, Earlier, with_history
 from tracewarehouse.contracts.catalog import Catalog
 
 SEED = 20_261_128

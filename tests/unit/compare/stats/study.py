@@ -22,9 +22,16 @@ from stats.gate_study import gate_lines
 from stats.noise_models import DEPENDENT, INDEPENDENT
 from stats.series_study import failing_lines, small_lines, trend_lines
 from stats.simulated_runs import ALIKE, HEAVY, ROWS, STEPS, Floats, factors, row_times, shares, step_times
-from tracewarehouse.compare.stats.baseline import Earlier, outlier_notices, with_history
 from tracewarehouse.compare.stats.many_series import RowTest, row_tests
-from tracewarehouse.compare.stats.two_sample import has_enough_splits, p_value, runs_needed, runs_to_conclude
+from tracewarehouse.compare.stats.two_sample import (
+    Earlier,
+    has_enough_splits,
+    outlier_notices,
+    p_value,
+    runs_needed,
+    runs_to_conclude,
+    with_history,
+)
 from tracewarehouse.compare.stats.two_sample import shift as tested
 from tracewarehouse.compare.stats.verdict import (
     DEPENDENCE_LEVEL,

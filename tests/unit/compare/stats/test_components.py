@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracewarehouse.compare.stats.baseline import components, variance_shares
+from tracewarehouse.compare.stats.two_sample import components, variance_shares
 
 
 @pytest.mark.parametrize(
