@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.hta import breakdowns, traces
-from tracewarehouse.hta.breakdowns import CriticalPath, by_rank, critical_path, frames_by_rank, mean_us
+from tracewarehouse.hta import traces
 from tracewarehouse.hta.common.trace import Trace
-from tracewarehouse.hta.traces import US, Files, LoadedTraces, load_traces
+from tracewarehouse.hta.traces import (
+    US,
+    CriticalPath,
+    Files,
+    LoadedTraces,
+    by_rank,
+    frames_by_rank,
+    load_traces,
+)
 from tracewarehouse.present.render.text import plural
 
 FULL_QUEUE = 1_024
@@ -31,6 +38,23 @@ COUNTERS = {
     TimeSeriesTypes.QUEUE_LENGTH: "queue_length",
     TimeSeriesTypes.MEMCPY_BANDWIDTH: "memory_bandwidth",
 }
+
+
+_KERNELS = """
+    SELECT event_id AS "index", category AS cat, name, pid, tid, ts_ns, dur_ns,
+        coalesce(stream, -1) AS stream, coalesce(correlation, -1) AS correlation, step
+    FROM events
+    SEMI JOIN kernels USING (run_id, rank, event_id)
+    WHERE rank = {rank}"""
+_CORRELATIONS = "SELECT rank, event_id AS kernel_id, coalesce(correlation, -1) AS correlation FROM kernels"
+_QUEUE = """
+    SELECT rank, ts_ns, device AS pid, stream AS tid, stream, queue_length
+    FROM queue_changes
+    ORDER BY rank, device, stream, ts_ns, change DESC, change * queue_length"""
+_DIRECTIONS = {"Memset": "Memset", "unknown": "Memcpy Unknown"}
+_EVENT = (
+    "SELECT rank, event_id, pid, tid, ts_ns, dur_ns, step FROM events WHERE category = 'cuda_profiler_range'"
+)
 
 
 class TraceAnalysis:
@@ -119,8 +143,8 @@ class TraceAnalysis:
         image_renderer: str | None = None,
     ) -> tuple[Any, Any]:
         """Busy time by kernel type, and one row per kernel and rank."""
-        types = breakdowns.kernel_types(self.traces, include_memory_kernels)
-        kernels = breakdowns.kernels(self.traces, duration_ratio, num_kernels, include_memory_kernels)
+        types = traces.kernel_types(self.traces, include_memory_kernels)
+        kernels = traces.kernels(self.traces, duration_ratio, num_kernels, include_memory_kernels)
         if visualize:
             shown = [traces.pie(types, "percentage", "kernel_type", "Time by type of kernel, all ranks")]
             for (kind, rank), rows in kernels.groupby(["kernel_type", "rank"]):
@@ -143,7 +167,7 @@ class TraceAnalysis:
 
         Names that match one of the regular expressions `allowlist_patterns` are never folded.
         """
-        found = breakdowns.annotation_summary(
+        found = traces.annotation_summary(
             self.traces, use_gpu_annotation, duration_ratio, num_kernels, allowlist_patterns
         )
         if visualize and found is not None:
@@ -168,7 +192,7 @@ class TraceAnalysis:
         if annotated.empty or not annotated.depth.gt(0).any():
             return None
         annotated = annotated.set_index("kernel_id")
-        rows = self.traces.query(breakdowns.KERNELS.format(rank=rank))
+        rows = self.traces.query(_KERNELS.format(rank=rank))
         rows = rows.set_index("index", drop=False).sort_index()
         rows["ts"], rows["dur"] = self.traces.since_start(rows.ts_ns), rows.dur_ns / US
         rows["iteration"] = rows.step.fillna(-1).astype(int)
@@ -200,7 +224,7 @@ class TraceAnalysis:
         first and after its last activity (`before_first`, `after_last`), which HTA does not count.
         """
         selected = self._ranks(ranks)
-        found = breakdowns.idle(self.traces, selected, streams, consecutive_kernel_delay)
+        found = traces.idle(self.traces, selected, streams, consecutive_kernel_delay)
         if visualize:
             drawn = found.assign(stream=found["stream"].astype(str))
             y = "idle_time_ratio" if visualize_pctg else "idle_time"
@@ -218,7 +242,7 @@ class TraceAnalysis:
             self.figures.show(*charts)
         if not show_idle_interval_stats:
             return found, None
-        return found, breakdowns.idle_intervals(self.traces, selected, streams, consecutive_kernel_delay)
+        return found, traces.idle_intervals(self.traces, selected, streams, consecutive_kernel_delay)
 
     # Launches
 
@@ -239,7 +263,7 @@ class TraceAnalysis:
         frame = frame[frame.runtime_id.notna()]
         if not include_memory_events:
             frame = frame[frame.kind != "memory"]
-        frame = frame.merge(self.traces.query(breakdowns.CORRELATIONS), on=["rank", "kernel_id"])
+        frame = frame.merge(self.traces.query(_CORRELATIONS), on=["rank", "kernel_id"])
         frame["cpu_duration"] = frame.call_ns.astype("int64") / US
         frame["gpu_duration"] = frame.kernel_ns / US
         frame["launch_delay"] = frame.return_to_start_ns.astype("int64") / US
@@ -272,7 +296,7 @@ class TraceAnalysis:
         One row per launch and per start. Ranks without a known launch are skipped.
         """
         selected = self._ranks(ranks)
-        frame = self.traces.query(breakdowns.QUEUE)
+        frame = self.traces.query(_QUEUE)
         frame.insert(0, "ts", self.traces.since_start(frame.pop("ts_ns")))
         return frames_by_rank(frame, selected)
 
@@ -286,7 +310,7 @@ class TraceAnalysis:
 
     def get_queue_length_summary_from_time_series(self, queue_length_dict: Mapping[int, Any]) -> Any:
         """The same for existing time series, which are not modified."""
-        return breakdowns.described(queue_length_dict, "stream", "queue_length")
+        return traces.described(queue_length_dict, "stream", "queue_length")
 
     def get_time_spent_blocked_on_full_queue(
         self, queue_length_dict: Mapping[int, Any], max_queue_length: int = FULL_QUEUE
@@ -319,7 +343,7 @@ class TraceAnalysis:
         frame = self.traces.frame("memory_bandwidth", selected)
         frame["ts"] = self.traces.since_start(frame.ts_ns)
         frame["pid"] = frame.device
-        frame["name"] = [breakdowns.DIRECTIONS.get(each, f"Memcpy {each}") for each in frame.direction]
+        frame["name"] = [_DIRECTIONS.get(each, f"Memcpy {each}") for each in frame.direction]
         frame["memory_bw_gbps"] = frame.bandwidth_bytes_per_ns
         frame = frame.sort_values(["rank", "device", "direction", "ts_ns"])
         return frames_by_rank(frame[["rank", "ts", "pid", "name", "memory_bw_gbps"]], selected)
@@ -328,7 +352,7 @@ class TraceAnalysis:
         """Statistics of the bandwidth while copying, by rank and direction; None without copies."""
         series = self.get_memory_bw_time_series(ranks)
         copying = {rank: frame[frame.memory_bw_gbps > 0] for rank, frame in series.items()}
-        return breakdowns.described(copying, "name", "memory_bw_gbps")
+        return traces.described(copying, "name", "memory_bw_gbps")
 
     def generate_trace_with_counters(
         self,
@@ -348,7 +372,7 @@ class TraceAnalysis:
         counters = [name for kind, name in COUNTERS.items() if kind in kinds]
         name = "{}" + (output_suffix or "_with_counters")
         selected, folder = self._ranks(ranks), Path(output_dir or Path.cwd())
-        breakdowns.write_each(self.traces, selected, folder, name, counters)
+        traces.write_each(self.traces, selected, folder, name, counters)
         log.warning("traces with counters of %s are in %s", plural(len(selected), "rank"), folder)
 
     # Operators
@@ -368,8 +392,8 @@ class TraceAnalysis:
             aten_op_name=frame.name,
             kernel_sequence=frame.kernels.str.replace(" | ", " -> ", regex=False),
             occurrence_count=frame["count"],
-            avg_aten_op_launch_delay=mean_us(frame.op_to_kernel_ns - frame.launch_to_kernel_ns, frame),
-            avg_runtime_delay=mean_us(frame.launch_to_kernel_ns, frame),
+            avg_aten_op_launch_delay=_mean_us(frame.op_to_kernel_ns - frame.launch_to_kernel_ns, frame),
+            avg_runtime_delay=_mean_us(frame.launch_to_kernel_ns, frame),
         )
         columns = ["aten_op_name", "kernel_sequence", "occurrence_count"]
         columns += ["avg_aten_op_launch_delay", "avg_runtime_delay"]
@@ -408,7 +432,7 @@ class TraceAnalysis:
         ordered = frame.sort_values(["count", "pattern"], ascending=[False, True], ignore_index=True)
         found = ordered[["pattern", "count", "GPU kernel duration (us)", "CPU op duration (us)"]]
         if output_dir is not None:
-            breakdowns.write_series(
+            traces.write_series(
                 self.traces, selected, Path(output_dir), "overlaid_{}", overlays=["kernel_sequences"]
             )
         if visualize:
@@ -421,7 +445,7 @@ class TraceAnalysis:
     def get_cupti_counter_data_with_operators(self, ranks: list[int] | None = None) -> list[Any]:
         """One frame per rank with counters: a row per kernel, a column per counter, and its operators."""
         frame = self.traces.frame("cupti_counters", self._ranks(ranks))
-        events = self.traces.query(breakdowns.EVENT)
+        events = self.traces.query(_EVENT)
         frames = []
         for rank, rows in frame.groupby("rank"):
             kernels = rows.drop_duplicates("event_id").set_index("event_id")
@@ -490,7 +514,7 @@ class TraceAnalysis:
                 "data_load_events is an argument of the breakdown",
                 "get_critical_path_breakdown(data_load_events=…)",
             )
-        return critical_path(self.traces, rank, annotation, instance_id), True
+        return traces.critical_path(self.traces, rank, annotation, instance_id), True
 
     def overlay_critical_path_analysis(
         self,
@@ -508,4 +532,8 @@ class TraceAnalysis:
             raise ParamError("only_show_critical_events and show_all_edges are not supported", "remove both")
         name, folder = "overlaid_critical_path_{}", Path(output_dir)
         drawn = ["critical_path"]
-        return str(breakdowns.write_series(critical_path_graph.traces, rank, folder, name, overlays=drawn))
+        return str(traces.write_series(critical_path_graph.traces, rank, folder, name, overlays=drawn))
+
+
+def _mean_us(ns: Any, frame: Any) -> Any:
+    return (ns / frame["count"] / US).round(3)

@@ -1,8 +1,10 @@
-"""The traces of an analysis object: one run in a warehouse, with results as pandas frames."""
+"""The traces of an analysis object: one run in a warehouse, with results as pandas frames by HTA's names."""
 
 from __future__ import annotations
 
+import gzip
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -300,3 +302,321 @@ def _one_run(what: str, report: Any) -> str:
         )
     reasons = "; ".join(f"{file.path.name}: {file.reason}" for file in refused[:3])
     raise TwError(f"{what}: no trace could be read" + (f" ({reasons})" if reasons else ""))
+
+
+COLUMNS = ["name", "sum (us)", "max (us)", "min (us)", "stddev", "mean (us)"]
+
+
+def by_rank(frame: Any, columns: list[str]) -> Any:
+    """The columns, with `device` after `rank` if a rank has several devices."""
+    several = len(frame) and frame.groupby("rank")["device"].nunique().max() > 1
+    at = columns.index("rank") + 1
+    return frame[[*columns[:at], "device", *columns[at:]] if several else columns].reset_index(drop=True)
+
+
+# Kernels
+
+
+def kernel_types(traces: LoadedTraces, memory: bool) -> Any:
+    """`kernel_type, sum, percentage`: busy time of all ranks in exclusive classes, µs and % of their sum."""
+    frame = traces.frame("kernel_type_breakdown")
+    frame["kernel_type"] = [
+        " overlapping ".join(kind.upper() for kind in name.split("+") if memory or kind != "memory")
+        for name in frame["class"]
+    ]
+    found = frame[frame.kernel_type != ""].groupby("kernel_type")["class_ns"].sum().reset_index()
+    found["sum"] = found.class_ns / US
+    found["percentage"] = (100 * found.class_ns / found.class_ns.sum()).round(1)
+    ordered = found.sort_values(["sum", "kernel_type"], ascending=[False, True], ignore_index=True)
+    return ordered[["kernel_type", "sum", "percentage"]]
+
+
+def kernels(traces: LoadedTraces, duration_ratio: float, num_kernels: int, memory: bool) -> Any:
+    """One row per kind, name and rank, in µs: the largest of each kind and rank, the rest as `others`."""
+    frame = traces.frame("kernel_summary")
+    frame["kernel_type"] = frame.kind.str.upper()
+    if not memory:
+        frame = frame[frame.kind != "memory"]
+    frame = combine_statistics(frame, ["rank", "kernel_type", "name"])
+    folded = fold_small(frame, ["rank", "kernel_type"], duration_ratio, num_kernels, ())
+    ordered = folded.sort_values(["kernel_type", "name", "rank"], ignore_index=True)
+    return ordered[[*COLUMNS, "kernel_type", "rank"]]
+
+
+def fold_small(frame: Any, keys: list[str], ratio: float, most: int, never_folded: tuple[str, ...]) -> Any:
+    """The largest rows of each group, and the others combined into one row named `others`.
+
+    These are the rows that together account for `ratio` of the time of the group, at most `most`, and the
+    names in `never_folded`. Groups of at most `most` rows are not changed. `others` has the sum, extremes,
+    mean and standard deviation of all its durations.
+    """
+    if not 0 < ratio <= 1:
+        raise ParamError(f"duration_ratio must be above 0 and at most 1, not {ratio}")
+    if most < 1:
+        raise ParamError(f"num_kernels must be at least 1, not {most}")
+    if frame.empty:
+        return _in_us(frame)
+    frame = frame.sort_values([*keys, "sum_ns", "name"], ascending=[*(True,) * len(keys), False, True])
+    groups = frame.groupby(keys)
+    before = groups["sum_ns"].cumsum() - frame.sum_ns
+    within = (groups.cumcount() < most) & (before < ratio * groups["sum_ns"].transform("sum"))
+    few = groups["sum_ns"].transform("size") <= most
+    keep = few | within | frame.name.isin(never_folded)
+    frame["name"] = frame["name"].where(keep, "others")
+    return _in_us(combine_statistics(frame, [*keys, "name"]))
+
+
+def combine_statistics(frame: Any, keys: list[str]) -> Any:
+    """Combines statistics of names into those of groups, from counts, sums and sums of squares."""
+    squares = (frame["count"] - 1) * frame.std_ns.fillna(0).astype(float) ** 2 + frame[
+        "count"
+    ] * frame.mean_ns**2
+    found = (
+        frame.assign(squares=squares)
+        .groupby(keys, sort=False, dropna=False)
+        .agg(
+            count=("count", "sum"),
+            sum_ns=("sum_ns", "sum"),
+            squares=("squares", "sum"),
+            min_ns=("min_ns", "min"),
+            max_ns=("max_ns", "max"),
+        )
+        .reset_index()
+    )
+    found["mean_ns"] = found.sum_ns / found["count"]
+    spread = (found.squares - found["count"] * found.mean_ns**2).clip(lower=0)
+    found["std_ns"] = (spread / (found["count"] - 1).where(found["count"] > 1)) ** 0.5
+    return found
+
+
+def _in_us(frame: Any) -> Any:
+    for name in ("sum", "max", "min", "mean"):
+        frame[f"{name} (us)"] = frame[f"{name}_ns"] / US
+    frame["stddev"] = frame.std_ns.fillna(0).astype(float) / US
+    return frame
+
+
+# Annotations
+
+
+def annotation_summary(
+    traces: LoadedTraces, on_gpu: bool, ratio: float, most: int, allowed: list[str] | None
+) -> Any:
+    """One row per annotation and rank, durations in µs; None without annotations."""
+    frame = traces.frame("annotation_breakdown")
+    frame = frame[frame.on_gpu == on_gpu]
+    if frame.empty:
+        return None
+    never_folded = tuple(
+        name for name in frame.name.unique() if any(re.search(pattern, name) for pattern in allowed or [])
+    )
+    folded = fold_small(combine_statistics(frame, ["rank", "name"]), ["rank"], ratio, most, never_folded)
+    ordered = folded.sort_values(["rank", "name"], ignore_index=True)
+    return ordered[[*COLUMNS, "rank"]]
+
+
+# Idle time
+
+
+def idle(traces: LoadedTraces, ranks: list[int], streams: list[int] | None, delay_us: float) -> Any:
+    """`rank, stream, idle_category, idle_time` (µs), `idle_time_ratio`: share of the stream's idle time."""
+    frame = _of_streams(traces, "stream_idle", ranks, streams, delay_us)
+    frame["idle_category"] = frame.cause
+    frame["idle_time"] = frame.idle_ns / US
+    frame["idle_time_ratio"] = frame.share.round(2)
+    columns = ["rank", "stream", "idle_category", "idle_time", "idle_time_ratio"]
+    return by_rank(frame.sort_values(["rank", "device", "stream", "cause"]), columns)
+
+
+def idle_intervals(traces: LoadedTraces, ranks: list[int], streams: list[int] | None, delay_us: float) -> Any:
+    """Statistics of the gaps of a stream by category in µs: count, mean, std, min, quartiles, max."""
+    frame = _of_streams(traces, "stream_idle_intervals", ranks, streams, delay_us)
+    frame["idle_interval"] = frame.idle_ns / US
+    single = frame.empty or frame.groupby("rank")["device"].nunique().max() == 1
+    keys = ["rank", *([] if single else ["device"]), "stream", "cause"]
+    found = frame.groupby(keys)["idle_interval"].describe().round(2)
+    found = found.reset_index() if len(found) else found.assign(**{key: [] for key in keys})
+    return found.rename(columns={"cause": "idle_category"}).set_index("idle_category")
+
+
+def _of_streams(
+    traces: LoadedTraces, analysis: str, ranks: list[int], streams: list[int] | None, delay_us: float
+) -> Any:
+    frame = traces.frame(analysis, ranks, kernel_wait_ns=round(delay_us * US))
+    return frame[frame.stream.isin(streams)].copy() if streams else frame
+
+
+def frames_by_rank(frame: Any, ranks: list[int]) -> dict[int, Any]:
+    parts = {int(rank): part for rank, part in frame.groupby("rank")}
+    return {rank: parts[rank].drop(columns="rank").reset_index(drop=True) for rank in ranks if rank in parts}
+
+
+def described(series: Mapping[int, Any], key: str, value: str) -> Any:
+    """Statistics of the column `value` of time series, by rank and `key`; None without rows."""
+    frames = [
+        frame.assign(rank=rank)[["rank", key, value]].groupby(["rank", key]).describe()
+        for rank, frame in series.items()
+        if len(frame)
+    ]
+    return library("pandas").concat(frames) if frames else None
+
+
+def write_series(
+    traces: LoadedTraces,
+    rank: int,
+    folder: Path,
+    name: str,
+    *,
+    counters: Iterable[str] = (),
+    overlays: Iterable[str] = (),
+) -> Path:
+    """Writes the trace with added counters and overlays; returns the file.
+
+    `{}` in `name` is the name of the input without its extension. Raises ParamError for the input folder.
+    """
+    if folder.resolve() in traces.inputs:
+        raise ParamError(
+            f"{folder} contains the input traces",
+            "use another folder; there the file would be read as another rank",
+        )
+    (about,) = traces.rows(f"SELECT source_name FROM ranks WHERE rank = {rank}")
+    stem = about["source_name"].removesuffix(".gz").removesuffix(".json")
+    text = traces.warehouse.export_trace(traces.run, rank, counters=counters, overlays=overlays)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{name.format(stem)}.json.gz"
+    with gzip.open(target, "wt", encoding="utf-8") as out:
+        out.writelines(text)
+    return target
+
+
+def write_each(
+    traces: LoadedTraces, ranks: Iterable[int], folder: Path, name: str, counters: list[str]
+) -> None:
+    """Writes several ranks; those without data for counters are logged and skipped.
+
+    Raises ParamError if no rank has data.
+    """
+    written, last_error = 0, None
+    for rank in ranks:
+        try:
+            write_series(traces, rank, folder, name, counters=counters)
+            written += 1
+        except ParamError as error:
+            log.warning("skipped rank %s: no counters: %s", rank, error)
+            last_error = error
+    if last_error is not None and not written:
+        raise last_error
+
+
+ANNOTATIONS = """
+    SELECT name, ts_ns
+    FROM annotations
+    WHERE device IS NULL AND rank = {rank}
+    ORDER BY ts_ns, event_id"""
+MOST_NAMES = 8
+BOUND_BY = {
+    "host": "cpu_bound",
+    "host_gap": "cpu_bound",
+    "launch": "gpu_kernel_launch_overhead",
+    "kernel_gap": "gpu_kernel_kernel_overhead",
+    "computation": "gpu_compute_bound",
+    "memory": "gpu_compute_bound",
+    "communication": "gpu_communication_bound",
+}
+SEGMENTS = """
+    SELECT path.position, path.event_id, path.type, path.category, path.segment_ns, path.start_ns,
+        events.name, events.category AS cat, events.pid, events.tid, coalesce(events.stream, -1) AS stream
+    FROM critical_path AS path
+    LEFT JOIN events USING (run_id, rank, event_id)
+    WHERE path.rank = {rank}"""
+
+
+class CriticalPath:
+    """The critical path of one scope of a rank, as segments that cover its entire time.
+
+    It is not a graph. HTA's `critical_path_nodes`, `critical_path_edges_set`, `critical_path_events_set`,
+    `node_list`, `nodes`, `edges` and all that networkx adds to them are missing:
+    `get_critical_path_breakdown()` has the events of the path, in order.
+    """
+
+    def __init__(self, traces: LoadedTraces, rank: int, scope: str) -> None:
+        self.traces, self.rank, self.scope = traces, rank, scope
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"the critical path has no {name}: it is not a graph, but a table of segments"
+        error = AttributeError(message, name=name, obj=self)
+        error.add_note("hint: get_critical_path_breakdown() has its events, in order")
+        raise error
+
+    def get_critical_path_breakdown(self, data_load_events: list[str] | None = None) -> Any:
+        """`event_idx, duration, type, s_name, cat, pid, tid, stream, category, bound_by`, in path order.
+
+        Durations are in µs and sum to the duration of the scope. `bound_by` is HTA's name of the category.
+        """
+        scope = self.scope.replace("'", "''")
+        frame = self.traces.query(f"{SEGMENTS.format(rank=self.rank)} AND path.scope = '{scope}'")
+        frame = frame.sort_values("position", ignore_index=True)
+        frame["duration"] = frame.segment_ns / US
+        frame["bound_by"] = [BOUND_BY.get(each, each) for each in frame.category]
+        for pattern in data_load_events or []:
+            loads = frame.name.fillna("").str.contains(pattern, regex=True) & (frame.bound_by == "cpu_bound")
+            frame.loc[loads, "bound_by"] = "data_loading"
+        frame = frame.rename(columns={"event_id": "event_idx", "name": "s_name"})
+        names = [
+            "event_idx",
+            "duration",
+            "type",
+            "s_name",
+            "cat",
+            "pid",
+            "tid",
+            "stream",
+            "category",
+            "bound_by",
+        ]
+        return frame[names]
+
+    def summary(self) -> Any:
+        """Share of the path in % by `bound_by`, largest first."""
+        frame = self.get_critical_path_breakdown()
+        shares = 100 * frame.groupby("bound_by")["duration"].sum() / frame["duration"].sum()
+        return shares.sort_values(ascending=False)
+
+
+def critical_path(
+    traces: LoadedTraces, rank: int, annotation: str, instance: int | tuple[int, int] | None
+) -> CriticalPath:
+    """Derives the critical path of an annotation instance, or of the entire trace for ''.
+
+    `annotation` matches a part of the name. Raises ParamError if there is no such instance.
+    """
+    if isinstance(instance, tuple):
+        raise ParamError(
+            "a range of instances is not supported", "use one instance, or '' for the entire trace"
+        )
+    (rank,) = traces.select_ranks([rank])
+    scope = "trace"
+    selected: dict[str, Any] = {"entire_trace": True}
+    if annotation:
+        name, number = _instance(traces, rank, annotation, instance or 0)
+        scope, selected = f"annotation {name}#{number}", {"annotations": f"{name}#{number}"}
+        if step := re.fullmatch(r"ProfilerStep#(\d+)", name):
+            scope, selected = f"step {step[1]}", {"steps": int(step[1])}
+    traces.warehouse.derive("critical_path", traces.run, ranks=rank, **selected)
+    return CriticalPath(traces.newest(), rank, scope)
+
+
+def _instance(traces: LoadedTraces, rank: int, part: str, number: int) -> tuple[str, int]:
+    """The name of the n-th annotation that contains `part`, and how many earlier ones have that name."""
+    names = [row["name"] for row in traces.rows(ANNOTATIONS.format(rank=rank))]
+    matches = [index for index, name in enumerate(names) if part in (name or "")]
+    if not matches:
+        known = list(dict.fromkeys(name for name in names if name))
+        listed, more = ", ".join(known[:MOST_NAMES]) or "none", len(known) - MOST_NAMES
+        hint = f"annotations: {listed}" + (f" and {more} more" if more > 0 else "")
+        raise ParamError(f"rank {rank} has no annotation that contains {part!r}", hint)
+    if not 0 <= number < len(matches):
+        count = f"{len(matches)} annotations contain {part!r}"
+        raise ParamError(f"there is no instance {number}: {count}", "instances are numbered from 0")
+    index = matches[number]
+    return names[index], names[:index].count(names[index])

@@ -17,8 +17,7 @@ import polars as pl
 
 import tracewarehouse as tw
 from tracewarehouse.errors import ParamError
-from tracewarehouse.hta.breakdowns import critical_path
-from tracewarehouse.hta.traces import LoadedTraces
+from tracewarehouse.hta.traces import LoadedTraces, critical_path
 from witness.hta.breakdowns import LOAD
 from witness.hta.critical_build import SYNC, Critical, same_stream
 from witness.hta.critical_graph import Edge
