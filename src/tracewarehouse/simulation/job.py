@@ -89,7 +89,6 @@ class Collective(Struct, frozen=True, eq=False):
     bytes: int
     in_elements: int
     out_elements: int
-    factor: str
     edge: int = 0
 
 

@@ -144,7 +144,12 @@ class Kernels:
                 self.renamed[key] = injection.text_value("to") or f"{self._name(key)}_v2"
         self.launch = self.api("cudaLaunchKernel", "hipLaunchKernel", 211, 160)
         self.launch_ex = self.api("cudaLaunchKernelExC", "hipExtLaunchKernel", 430, 161)
-        self.launch_triton = self._driver()
+        # The driver call with which Triton launches; old PyTorch versions do not record it.
+        driver = replace(
+            self.api("cuLaunchKernel", "hipModuleLaunchKernel", 307, 239),
+            category="cuda_runtime" if self.amd else "cuda_driver",
+        )
+        self.launch_triton = self.launch if job.dialect == "old" else driver
         self.copy_api = self.api("cudaMemcpyAsync", "hipMemcpyAsync", 41, 69)
         self.memset_api = self.api("cudaMemsetAsync", "hipMemsetAsync", 51, 76)
 
@@ -152,17 +157,6 @@ class Kernels:
         """A runtime call under the vendor's name."""
         name, number = (amd, amd_number) if self.amd else (nvidia, nvidia_number)
         return Api(name, number, self.job.launch_ns if ns is None else ns)
-
-    def _driver(self) -> Api:
-        """The driver call with which Triton launches; old PyTorch versions do not record it."""
-        if self.job.dialect == "old":
-            return self.launch
-        name, number, category = (
-            ("hipModuleLaunchKernel", 239, "cuda_runtime")
-            if self.amd
-            else ("cuLaunchKernel", 307, "cuda_driver")
-        )
-        return Api(name, number, self.job.launch_ns, category)
 
     def _name(self, key: str) -> str:
         if self.amd:
@@ -209,19 +203,17 @@ class Kernels:
         return Kernel(name, kernel, "kernel", "communication", 0, api, (24, 1, 1), (512, 1, 1), 96, 0)
 
     def _kernel(self, key: str, ns: int, grid: tuple[int, int, int]) -> Kernel:
-        kernel = self._cache.get((key, ns, grid))
-        if kernel is None:
+        if (key, ns, grid) not in self._cache:
             _, registers, shared, threads = NAMES[key]
             name = self.renamed.get(key) or self._name(key)
             early = self.job.dependent_launch and key in ("layer_norm", "add", "gelu")
-            ns = max(ns, LEAST_NS)
             api = self.launch_ex if early else self.launch
             api = self.launch_triton if key == "extra" else api
-            kernel = self._cache[key, ns, grid] = Kernel(
-                key, name, "kernel", "computation", ns, api, grid, (threads, 1, 1), registers, shared,
-                early_ns=600 if early else 0,
+            self._cache[key, ns, grid] = Kernel(
+                key, name, "kernel", "computation", max(ns, LEAST_NS), api, grid, (threads, 1, 1), registers,
+                shared, early_ns=600 if early else 0,
             )  # fmt: skip
-        return kernel
+        return self._cache[key, ns, grid]
 
 
 VOCABULARY = 32_000
@@ -264,10 +256,10 @@ class Model:
         key = (name, scope, elements, edge)
         if key not in self._collectives:
             size = {TENSOR: self.job.tensor, DATA: self.job.data}.get(scope, 2)
-            given = elements // size if name == "all_gather" else elements
-            got = elements // size if name == "reduce_scatter" else elements
+            sent = elements // size if name == "all_gather" else elements
+            received = elements // size if name == "reduce_scatter" else elements
             self._collectives[key] = Collective(
-                name, scope, self.kernels.collective(name), elements * ELEMENT_BYTES, given, got, name, edge
+                name, scope, self.kernels.collective(name), elements * ELEMENT_BYTES, sent, received, edge
             )
         return self._collectives[key]
 
@@ -438,7 +430,6 @@ class Group(Struct, frozen=True):
     name: str
     scope: str
     ranks: tuple[int, ...]
-    number: int
 
     @property
     def size(self) -> int:
@@ -473,16 +464,15 @@ class Groups:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._by_key: dict[tuple[str, tuple[int, ...]], Group] = {}
+        self._by_key: dict[tuple[str, tuple[int, ...]], Group] = {}  # shared by its ranks, which may be many
         self._of_rank: dict[tuple[int, str, int], Group] = {}
 
     def of(self, rank: int, scope: str, edge: int = 0) -> Group:
         """The group of a rank for a scope; `edge` is the lower stage of a pair."""
         key = (rank, scope, edge)
-        group = self._of_rank.get(key)
-        if group is None:
-            group = self._of_rank[key] = self._find(rank, scope, edge)
-        return group
+        if key not in self._of_rank:
+            self._of_rank[key] = self._find(rank, scope, edge)
+        return self._of_rank[key]
 
     def names(self) -> list[str]:
         """The names of all groups that communicate."""
@@ -525,10 +515,7 @@ class Groups:
         else:
             number = (edge * job.data + copy) * job.tensor + part
             ranks = (job.rank_at(edge, copy, part), job.rank_at(edge + 1, copy, part))
-        key = (scope, ranks)
-        if key not in self._by_key:
-            self._by_key[key] = Group(f"{scope}{number}", scope, ranks, number)
-        return self._by_key[key]
+        return self._by_key.setdefault((scope, ranks), Group(f"{scope}{number}", scope, ranks))
 
 
 class Rendezvous:

@@ -159,13 +159,14 @@ def compare(
         and column.unit not in _NOT_MEASURES
         and (by_rank or column.aggregate)
     )
-    if not classifiers(measures, by_rank):
+    candidates = classifiers(measures, by_rank)
+    if not candidates:
         raise ParamError(
             f"{contract.ref} has no measure that can be combined over ranks",
             hints.fill("compare each rank with its counterpart: {}", hints.option("by_rank")),
         )
     per = "of this rank" if by_rank else "per step and rank" if by_step else "per rank"
-    classifier = _classifier(contract, measures, by_rank, measure)
+    classifier = _classifier(contract, candidates, measure)
     return Comparison(contract, keys, measures, classifier, not by_rank, per, unit)
 
 
@@ -174,16 +175,15 @@ def classifiers(measures: tuple[Column, ...], by_rank: bool) -> list[Column]:
     return [column for column in measures if by_rank or column.aggregate == "sum"]
 
 
-def _classifier(contract: Contract, measures: tuple[Column, ...], by_rank: bool, name: str | None) -> Column:
+def _classifier(contract: Contract, candidates: Sequence[Column], name: str | None) -> Column:
     """The measure of that name, by default the first time, else the first one."""
-    candidates = classifiers(measures, by_rank)
-    if name is None and candidates:
+    if name is None:
         return next((column for column in candidates if column.unit == "ns"), candidates[0])
     for column in candidates:
         if name == column.name:
             return column
     known = ", ".join(column.name for column in candidates)
-    raise ParamError(f"{contract.ref} has no measure {name} to compare", f"it has {known or 'none'}")
+    raise ParamError(f"{contract.ref} has no measure {name} to compare", f"it has {known}")
 
 
 def join_sql(comparison: Comparison, divisors: Divisors) -> str:

@@ -29,7 +29,6 @@ from tracewarehouse.compare.stats.two_sample import (
     power_at,
     relative_shift,
     runs_needed,
-    shift_with_history,
     smallest_detected,
     student_t,
 )
@@ -317,7 +316,8 @@ def _by_change(
         reason = hints.fill("{}; {}", NOT_TESTED, hint)
         return GateResult(gate, "inconclusive", base, head, change, reason=reason)
     if test is None or not gate.relative or not base:
-        return _by_value(gate, base, head, change, None if is_exact else _why_untested(gate))
+        why = "a run has the value 0" if gate.relative else "only changes in % have an interval"
+        return _by_value(gate, base, head, change, None if is_exact else f"not tested: {why}")
     freedom = len(earlier.values) - 1 if earlier else runs - 2
     return _by_interval(gate, base, head, test.around(change), options.alpha, freedom)
 
@@ -380,15 +380,10 @@ def _test_between_runs(
     """The relative change between runs; None if there are few runs or a value is not positive."""
     values = base.values, head.values
     if earlier is not None and head.values and min(earlier.values) > 0 and min(head.values) > 0:
-        return shift_with_history(*values, earlier, alpha)
+        return relative_shift(*values, alpha, earlier)
     if min(map(len, values)) == 0 or sum(map(len, values)) < MIN_SAMPLES or min(map(min, values)) <= 0:
         return None
     return relative_shift(*values, alpha)
-
-
-def _why_untested(gate: Gate) -> str:
-    """Why a change has no interval, and its bound was compared with the value alone."""
-    return f"not tested: {'a run has the value 0' if gate.relative else 'only changes in % have an interval'}"
 
 
 def _by_value(

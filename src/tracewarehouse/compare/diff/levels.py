@@ -123,6 +123,13 @@ class Row(Struct, frozen=True):
             return "more calls" if self.calls > 0 else "fewer calls"
         return self._how_long(*self._amounts)
 
+    def with_labeled(self, unit: str, base: Fraction, head: Fraction) -> Row:
+        """With the work that labels count, if its work is not known and its time follows from it."""
+        labeled = replace(self, work_unit=unit, base_work=base, head_work=head)
+        is_open = self.work_unit is None and any(word in (self.change or "") for word in ("slower", "faster"))
+        follows = labeled.speed is not None and 2 * abs(labeled.speed) <= abs(self.delta)
+        return labeled if is_open and follows else self
+
     def _how_long(self, base: Fraction, head: Fraction) -> str:
         """Whether a larger share of each was exposed, more than it took longer."""
         exclusive = self.head / head - self.base / base
@@ -130,13 +137,6 @@ class Row(Struct, frozen=True):
         if 2 * full * exclusive < exclusive**2:
             return "more exposed" if exclusive > 0 else "less exposed"
         return "slower" if exclusive > 0 else "faster"
-
-
-def _with_labeled(row: Row, unit: str, base: Fraction, head: Fraction) -> Row:
-    """With the work that labels count, if its work is not known and its time follows from it."""
-    other = replace(row, work_unit=unit, base_work=base, head_work=head)
-    is_open = row.work_unit is None and any(word in (row.change or "") for word in ("slower", "faster"))
-    return other if is_open and other.speed is not None and 2 * abs(other.speed) <= abs(row.delta) else row
 
 
 def _changed(ratio: Fraction) -> bool:
@@ -168,9 +168,9 @@ class Level(Struct, frozen=True):
 
     def with_labeled(self, unit: str, base: Fraction, head: Fraction) -> Level:
         """With the work of a step by labels, where the time of rows of unknown work follows from it."""
-        is_of_calls = self.name in ("kernels", "operators")
-        rows = (_with_labeled(row, unit, base, head) if is_of_calls else row for row in self.rows)
-        return replace(self, rows=tuple(rows))
+        if self.name not in ("kernels", "operators"):
+            return self
+        return replace(self, rows=tuple(row.with_labeled(unit, base, head) for row in self.rows))
 
     def top(self, count: int) -> Level:
         """The first `count` rows, and the others combined into one row, so that the sum is unchanged."""

@@ -184,17 +184,14 @@ def _renamed(removed: Parts, added: Parts, place: int) -> Matches:
             scores[left, right] = is_similar, _same_shapes(old, new)
 
     def is_best(pair: tuple[int, int]) -> bool:
-        return all(scores[pair] > scores[other] for other in scores if _is_rival(pair, other))
+        rivals = (other for other in scores if (pair[0] == other[0]) != (pair[1] == other[1]))
+        return all(scores[pair] > scores[rival] for rival in rivals)
 
     while best := next(filter(is_best, scores), None):
         yield [removed[best[0]]], [added[best[1]]]
         scores = {
             pair: score for pair, score in scores.items() if not {*enumerate(pair)} & {*enumerate(best)}
         }
-
-
-def _is_rival(pair: tuple[int, int], other: tuple[int, int]) -> bool:
-    return (pair[0] == other[0]) != (pair[1] == other[1])
 
 
 def _same_shapes(old: _Part, new: _Part) -> float:

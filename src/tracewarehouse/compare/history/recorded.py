@@ -300,7 +300,7 @@ def _list(paths: Iterable[str]) -> str:
 
 def _complete_steps(metric: Metric, steps: Mapping[str, Mapping[str, list[int]]]) -> list[Step] | None:
     """The complete steps of each run; None if the metric is not per step."""
-    if not metric.has_steps or metric.steps_optional and not any(steps.values()):
+    if not metric.has_steps or metric.contract.steps_optional and not any(steps.values()):
         return None
     return [
         (run, int(rank), step)

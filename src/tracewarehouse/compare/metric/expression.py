@@ -39,11 +39,6 @@ class Metric(Struct, frozen=True):
         return "step" in self.contract.grain and not any(column.name == "step" for column, _ in self.filters)
 
     @property
-    def steps_optional(self) -> bool:
-        """Whether its analysis has steps only if a parameter requests them."""
-        return self.contract.steps_optional
-
-    @property
     def measures_steps(self) -> bool:
         """Whether it measures entire steps, not parts of them: the contract has one row per step."""
         other_keys = set(self.contract.grain) - {"run_id", "rank", "device", "step"}
@@ -56,7 +51,7 @@ class Metric(Struct, frozen=True):
 
     def params(self, by_step: bool) -> dict[str, object]:
         """The parameters of its analysis."""
-        return {BY_STEP: by_step} if self.steps_optional else {}
+        return {BY_STEP: by_step} if self.contract.steps_optional else {}
 
     def per(self, by_step: bool, unit: str | None = None) -> str:
         """What one value refers to, in words; `unit` is what a sum that grows is divided by.
@@ -289,10 +284,15 @@ class _Reader(Reader):
         return self.at_position(UnknownName(kind, name, known), at)
 
     def at_position(self, error: UnknownName, at: int) -> UnknownName:
-        error.message = f"{self.position(at)}: {error.message}"
-        error.args = (error.message,)
-        error.exit_code = ExpressionError.exit_code
-        return error
+        return at_position(error, self.position(at))
+
+
+def at_position(error: UnknownName, position: str) -> UnknownName:
+    """The error of a name in an expression, with its position."""
+    error.message = f"{position}: {error.message}"
+    error.args = (error.message,)
+    error.exit_code = ExpressionError.exit_code
+    return error
 
 
 def filterable(contract: Contract) -> tuple[Column, ...]:

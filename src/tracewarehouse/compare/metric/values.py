@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracewarehouse.compare.metric.expression import Measured, Metric, RunValue, parse_metric_prefix
+from tracewarehouse.compare.metric.expression import (
+    Measured,
+    Metric,
+    RunValue,
+    at_position,
+    parse_metric_prefix,
+)
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
@@ -102,7 +108,7 @@ def measure(metric: Metric, *sides: Selection, needs_rows: bool = True) -> tuple
     """
     complete = [side.query(COMPLETE_STEPS_SQL).arrow() if metric.has_steps else None for side in sides]
     all_complete = all(table is not None and table.num_rows for table in complete)
-    by_step = metric.has_steps and (all_complete or not metric.steps_optional)
+    by_step = metric.has_steps and (all_complete or not metric.contract.steps_optional)
     contract, params = metric.contract, metric.params(by_step)
     results = [side.analyze(contract.name, contract.version, **params) for side in sides]
     unit, recorded = lengths(sides, results) if metric.grows(by_step) else (None, [{} for _ in sides])
@@ -396,11 +402,7 @@ def parse_statistic_prefix(
         return ("value", *parse_metric_prefix(text, catalog, start))
     position = f"{kind} {text!r}, character {{}}"
     if call[1] not in names:
-        error = UnknownName("statistic", call[1], names)
-        error.message = f"{position.format(start + 1)}: {error.message}"
-        error.args = (error.message,)
-        error.exit_code = ExpressionError.exit_code
-        raise error
+        raise at_position(UnknownName("statistic", call[1], names), position.format(start + 1))
     name = cast(Statistic, call[1])
     metric, at = parse_metric_prefix(text, catalog, call.end())
     close = _CLOSE.match(text, at)

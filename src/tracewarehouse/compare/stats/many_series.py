@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
+_MIN_SHARE = 0.001  # of the step, from which a row is tested
+
+
 class RowTest(Struct, frozen=True):
     """How one row changed: relative (inf for an added row, -1 for a removed one), with its interval.
 
@@ -51,13 +54,12 @@ def row_tests(
     weights: Sequence[float],
     *,
     alpha: float = 0.05,
-    min_share: float = 0.001,
 ) -> list[RowTest]:
     """A test for each row, in the given order.
 
     `base` and `head` hold for each row its mean in each sample (a run, or a block of steps), 0 where the row
-    is absent; `weights` its share of the step. Rows with a share of at least `min_share` are tested if both
-    sides together have four samples or more.
+    is absent; `weights` its share of the step. Rows with a share of at least 0.1 % are tested if both sides
+    together have four samples or more.
 
     Rows present in every sample: Welch's t on logarithms with the moderated variances of each side
     (`moderated_variances`). Rows absent from some: Welch's t on the values, with the row's own variance. For
@@ -69,7 +71,7 @@ def row_tests(
     left, right = _table(base), _table(head)
     are_enough = min(left.shape[1], right.shape[1]) > 0 and left.shape[1] + right.shape[1] >= MIN_SAMPLES
     present = (left > 0).any(axis=1) | (right > 0).any(axis=1)
-    tested = (np.asarray(weights, dtype=np.float64) >= min_share) & present & are_enough
+    tested = (np.asarray(weights, dtype=np.float64) >= _MIN_SHARE) & present & are_enough
     complete = tested & (left > 0).all(axis=1) & (right > 0).all(axis=1)
     tests = {
         **_welch_on_logs(left, right, complete, alpha),
@@ -270,6 +272,7 @@ def inverse_trigamma(value: float) -> float:
 _EDGE = 3  # runs on either side of a change
 _DRAWS = 4_000
 _SEED = 20_261_123
+_ALPHA = 0.05  # share of the changes that are there by chance
 _TAIL = 0.01  # below this p, the tail of a normal distribution continues the simulated one
 
 
@@ -283,10 +286,10 @@ class PartChange(Struct, frozen=True):
     q: float
 
 
-def part_changes(series: Sequence[Sequence[float]], alpha: float = 0.05) -> list[PartChange]:
+def part_changes(series: Sequence[Sequence[float]]) -> list[PartChange]:
     """The series that change, of all with the same runs in time order; the smallest q first.
 
-    At most a share of alpha of them is there by chance, for runs that do not depend on each other.
+    At most 5 % of them are there by chance, for runs that do not depend on each other.
     """
     scans = [rank_scan(np.asarray(values, dtype=np.float64), _EDGE) for values in series]
     known = [(part, scan) for part, scan in enumerate(scans) if scan is not None]
@@ -295,7 +298,7 @@ def part_changes(series: Sequence[Sequence[float]], alpha: float = 0.05) -> list
     q_values = adjusted([scan_p(scan.deviations, len(series[part])) for part, scan in known])
     found = []
     for (part, scan), q in zip(known, q_values, strict=True):
-        if q <= alpha:
+        if q <= _ALPHA:
             values = np.asarray(series[part], dtype=np.float64)
             sides = float(np.median(values[: scan.index])), float(np.median(values[scan.index :]))
             found.append(PartChange(part, scan.index, *sides, q))

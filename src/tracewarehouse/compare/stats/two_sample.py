@@ -176,10 +176,16 @@ def shift(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTe
     return student_t(base, head, alpha)
 
 
-def relative_shift(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
-    """The relative change from base to head, tested on logarithms; needs four values or more, all above 0."""
-    logs = [[math.log(value) for value in side] for side in (base, head)]
-    return shift(logs[0], logs[1], alpha).relative()
+def relative_shift(
+    base: Sequence[float], head: Sequence[float], alpha: float, earlier: Earlier | None = None
+) -> ShiftTest:
+    """The relative change from base to head, tested on logarithms of values above 0.
+
+    With the spread of `earlier` runs, if there are some; else it needs four values or more.
+    """
+    left, right = ([math.log(value) for value in side] for side in (base, head))
+    test = shift(left, right, alpha) if earlier is None else with_history(left, right, earlier, alpha)
+    return test.relative()
 
 
 def permutation(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
@@ -349,10 +355,15 @@ def logs_of(values: Sequence[float]) -> Floats:
 
 def autocorrelation(logs: Floats) -> float:
     """The autocorrelation at lag 1, from 0 to 0.95; 0 if all values are equal."""
-    centered = logs - logs.mean()
-    total = float(centered @ centered)
-    r = float(centered[1:] @ centered[:-1]) / total if total else 0.0
+    r = lag1(logs)
     return min(max(r + (1 + 3 * r) / len(logs), 0.0), _MAX_R)
+
+
+def lag1(values: Floats) -> float:
+    """The autocorrelation at lag 1 as it is, with its bias; 0 if all values are equal."""
+    centered = values - values.mean()
+    total = float(centered @ centered)
+    return float(centered[1:] @ centered[:-1]) / total if total else 0.0
 
 
 def least_autocorrelation(r: float, count: int) -> float:
@@ -391,14 +402,6 @@ def with_history(base: Sequence[float], head: Sequence[float], earlier: Earlier,
     if _has_own_spread(base, head, logs):
         return shift(base, head, alpha)
     return _contrast(logs, base, head, earlier, alpha)
-
-
-def shift_with_history(
-    base: Sequence[float], head: Sequence[float], earlier: Earlier, alpha: float
-) -> ShiftTest:
-    """The relative change from base to head with the spread of earlier runs; all values are above 0."""
-    logs = [[math.log(value) for value in side] for side in (base, head)]
-    return with_history(logs[0], logs[1], earlier, alpha).relative()
 
 
 def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: Earlier) -> Iterator[str]:

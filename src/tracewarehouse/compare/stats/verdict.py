@@ -22,6 +22,7 @@ from tracewarehouse.compare.stats.two_sample import (
     ShiftTest,
     components,
     history_notices,
+    lag1,
     midranks,
     more_runs,
     outlier_notices,
@@ -464,8 +465,4 @@ def lag1_autocorrelation(times: Sequence[float]) -> float:
     """The autocorrelation of ranks at lag 1; 0 if all values are equal."""
     import numpy as np
 
-    _, index, counts = np.unique(np.asarray(times), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - counts / 2)[index]
-    ranks = ranks - ranks.mean()
-    total = float(ranks @ ranks)
-    return float(ranks[1:] @ ranks[:-1]) / total if total else 0.0
+    return lag1(midranks(np.asarray(times, dtype=np.float64)))
