@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tracewarehouse.compare.history.record import RecordProgress, RecordReport
     from tracewarehouse.derive.critical_path import Derived
     from tracewarehouse.engines import EngineOrName
-    from tracewarehouse.export import Exported
+    from tracewarehouse.export.writer import Exported
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.ingest.secrets import RemovalReport, SecretReport
     from tracewarehouse.present.answers import Findings
@@ -639,7 +639,8 @@ class Warehouse(Analyses[Result]):
             >>> exported = wh.export_trace("fp8-on", 0, step=11)
             >>> _ = Path("step.json").write_text("".join(exported.chunks))
         """
-        from tracewarehouse.export import export_request, export_run
+        from tracewarehouse.export.request import export_request
+        from tracewarehouse.export.writer import export_run
 
         request = export_request(counters, overlays, start, end, step, around, margin, plain)
         return export_run(self.selection, run, rank, request)

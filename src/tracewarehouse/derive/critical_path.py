@@ -58,14 +58,9 @@ def tables(catalog: Catalog) -> tuple[Contract, ...]:
     return tuple(contract for contract in (*catalog.closure(last), last) if contract.derived == NAME)
 
 
-def path_sources(catalog: Catalog) -> tuple[Contract, ...]:
-    """The stored tables that the derivation reads, by name."""
-    return tuple(sorted(derivation_sources(catalog, NAME), key=lambda contract: contract.ref))
-
-
 def attach(con: Connection, store: Versions, catalog: Catalog, selected: SelectedRun) -> None:
     """Makes the sources of a derivation readable in the connection. Raises WarehouseError."""
-    relations = Relations(store, (selected,), Dependencies.over(catalog, path_sources(catalog)))
+    relations = Relations(store, (selected,), Dependencies.over(catalog, derivation_sources(catalog, NAME)))
     for contract in relations.dependencies.contracts:
         create(con, relations, contract)
 
@@ -249,9 +244,10 @@ def stored_tables(catalog: Catalog, name: str) -> tuple[Contract, ...]:
 
 
 def derivation_sources(catalog: Catalog, name: str) -> tuple[Contract, ...]:
-    """The stored tables that a derivation reads, through views too."""
+    """The stored tables that a derivation reads, through views too, by name."""
     last = catalog.get(DERIVATIONS[name], kind="table")
-    return tuple(table for table in catalog.closure(last) if table.is_stored and table.derived != name)
+    tables = (table for table in catalog.closure(last) if table.is_stored and table.derived != name)
+    return tuple(sorted(tables, key=lambda table: table.ref))
 
 
 def definition(catalog: Catalog, name: str) -> str:

@@ -12,7 +12,6 @@ from tracewarehouse.derive.critical_path import (
     ScopeRequest,
     derivation_sources,
     derive,
-    path_sources,
 )
 from tracewarehouse.derive.graphs import CaptureRuns, derive_graphs
 from tracewarehouse.derive.wait_attribution import derive_wait_attribution
@@ -44,11 +43,10 @@ def derive_tables(
     part = selection.one_run(run)
     if ranks is not None:
         part = part.select(ranks=ranks)
-    is_path = name == "critical_path"
-    sources = path_sources(catalog) if is_path else derivation_sources(catalog, name)
+    sources = derivation_sources(catalog, name)
     readable = selection.readable(sources, part.selected(), Level.FULL)
     (selected,) = readable.selected
-    if is_path:
+    if name == "critical_path":
         derived = derive(store, catalog, selected, wanted, engine)
     elif name == "wait_attribution":
         derived = derive_wait_attribution(selection, selected)

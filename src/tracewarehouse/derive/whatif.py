@@ -18,14 +18,15 @@ from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import Reader
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.derive.critical_path import (
+    NAME,
     ScopeRequest,
     ScopeRow,
     attach,
     build,
     check_scopes,
+    derivation_sources,
     longest_paths,
     path_edges,
-    path_sources,
     scope_names,
     scope_rows,
 )
@@ -208,7 +209,7 @@ def whatif_of(run: Selection, request: ScopeRequest, scales: Iterable[str], by: 
     Raises UnknownName, ParamError.
     """
     parsed = [parse(text) for text in scales]
-    readable = run.readable(path_sources(run.catalog))
+    readable = run.readable(derivation_sources(run.catalog, NAME))
     selected = readable.selected[0]
     if by not in ("category", "op"):
         raise ParamError(f"unknown by {by!r}", "use category or op")

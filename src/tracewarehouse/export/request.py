@@ -26,7 +26,7 @@ from tracewarehouse.export.overlays import (
 )
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.readable import with_capabilities
-from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.runs.selection import SelectedRun, as_list
 from tracewarehouse.storage.versions import Versions
 
 CLOCK_OFFSETS = "clock_offsets"
@@ -100,8 +100,8 @@ class Moment(Struct, frozen=True):
 class ExportRequest(Struct, frozen=True):
     """What to export. `counters` and `overlays` are None for the default ones."""
 
-    counters: tuple[str, ...] | None = None
-    overlays: tuple[str, ...] | None = None
+    counters: Sequence[str] | None = None
+    overlays: Sequence[str] | None = None
     start: Moment | None = None
     end: Moment | None = None
     step: int | None = None
@@ -159,20 +159,8 @@ def export_request(
     if margin_ns is None:
         margin_ns = _AROUND_NS if around is not None else 0
     assert isinstance(margin_ns, int)
-    return ExportRequest(
-        _names(counters),
-        _names(overlays),
-        _moment(_FROM, start),
-        _moment(_TO, end),
-        step,
-        around,
-        margin_ns,
-        plain,
-    )
-
-
-def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    return (given,) if isinstance(given, str) else None if given is None else tuple(given)
+    moments = _moment(_FROM, start), _moment(_TO, end)
+    return ExportRequest(as_list(counters), as_list(overlays), *moments, step, around, margin_ns, plain)
 
 
 def _moment(param: Param, value: int | str | None) -> Moment | None:
@@ -348,10 +336,10 @@ def _with_times(ranks: RankRows) -> RankRows:
 def _check_not_empty(ranges: Mapping[int, TimeRange], ranks: RankRows, run: str) -> None:
     """Raises ParamError if no rank has events in its time range."""
     timed = _with_times(ranks)
-    for rank, row in timed.items():
-        from_ns, to_ns = ranges[rank]
-        if from_ns <= row["end_ns"] and to_ns > row["start_ns"]:
-            return
+    if any(
+        ranges[rank][0] <= row["end_ns"] and ranges[rank][1] > row["start_ns"] for rank, row in timed.items()
+    ):
+        return
     rank, row = next(iter(timed.items()))
     length = f"{(row['end_ns'] - row['start_ns']) / 1e6:g} ms"
     raise ParamError(

@@ -330,8 +330,15 @@ def _remedy(catalog: Catalog, tables: Iterable[Contract]) -> str:
 def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) -> Iterator[str]:
     """A notice for each table that was built by an earlier definition than that of this release."""
     for table in tables:
-        ranks = ((each, _unlike(each.version, each.ranks)) for each in selected)
-        runs = [each for each, unlike in ranks if any(_is_outdated(rank, table) for rank in unlike)]
+        runs = [
+            run
+            for run in selected
+            if any(
+                is_outdated(source, table)
+                for rank in _unlike(run.version, run.ranks)
+                for source in rank.sources
+            )
+        ]
         if runs:
             yield hints.fill(
                 "{} of {} was built by an earlier definition: {}", table.ref, _named(runs), _UPGRADE
@@ -342,10 +349,6 @@ def is_outdated(source: RankSource, table: Contract) -> bool:
     """Whether the source's rows were built by an earlier definition of the table."""
     definition = source.definitions.get(table.name)
     return bool(definition and table.definition) and definition < table.definition  # type: ignore[operator]
-
-
-def _is_outdated(rank: Rank, table: Contract) -> bool:
-    return any(is_outdated(source, table) for source in rank.sources)
 
 
 def _null_columns(

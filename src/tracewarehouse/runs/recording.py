@@ -77,11 +77,13 @@ def limits(version: RunVersion, expected: int | None, ranks: Iterable[int]) -> l
 def _limits(version: RunVersion, expected: int | None) -> tuple[list[Reason], list[Reason]]:
     """The limits of the run, and those of all its ranks."""
     attempts = [*_attempts(version)]
-    late = {} if attempts else {each.rank: each for each in _late(version)}
+    late = {} if attempts else dict(_late_ns(version, _windows(version)))
     of_ranks: list[Reason] = []
     for rank in version.by_rank:
         of_ranks += _of_rank(rank, LIMIT)
-        of_ranks += [late[rank.rank]] if rank.rank in late else []
+        if rank.rank in late:
+            limit = {"reason": "late_start", "affected_ns": late[rank.rank]}
+            of_ranks.append(_reason(version.run, rank.rank, limit))
     return [*_missing(version, expected), *attempts], of_ranks
 
 
@@ -188,12 +190,6 @@ def _attempts(version: RunVersion) -> Iterator[Reason]:
         others = sorted(rank for group in groups if group is not most for rank in group)
         limit = {"reason": "mixed_attempts", "rows": len(others), "ranks": rank_list(others)}
         yield _reason(version.run, None, limit, NO_BASIS)
-
-
-def _late(version: RunVersion) -> Iterator[Reason]:
-    for rank, late_ns in _late_ns(version, _windows(version)):
-        limit = {"reason": "late_start", "affected_ns": late_ns}
-        yield _reason(version.run, rank, limit)
 
 
 def _late_ns(version: RunVersion, windows: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int]]:

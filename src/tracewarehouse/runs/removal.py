@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -122,49 +122,6 @@ class Removed(Struct, frozen=True):
     results: int = 0
 
 
-class Removal(Struct, frozen=True):
-    """What to remove: published runs, pending runs (name → ranks), and results kept of removed runs."""
-
-    published: tuple[SelectedRun, ...]
-    pending: Mapping[str, int]
-    kept: tuple[str, ...]
-    keep_results: bool = False
-    damaged: tuple[str, ...] = ()
-
-    def report(self, store: Store) -> tuple[Removed, ...]:
-        """A line for each run."""
-        versions = (each.version for each in self.published)
-        results = store.results_of(versions) if self.keep_results else {}
-        return (
-            *(
-                Removed(each.run, len(each.version.ranks), each.version.bytes, results.get(each.run, 0))
-                for each in self.published
-            ),
-            *(Removed(run, ranks, 0) for run, ranks in self.pending.items()),
-            *(Removed(run, 0, 0) for run in (*self.kept, *self.damaged)),
-        )
-
-    def apply(self, store: Store) -> None:
-        """Removes the runs. Older versions stay readable until `clean`.
-
-        Raises PartlyDone if it fails after some runs were removed.
-        """
-        published = [each.run for each in self.published]
-        acts: list[tuple[str, Callable[[], object]]] = [
-            (run, partial(store.remove, run, self.keep_results)) for run in (*published, *self.pending)
-        ]
-        acts += [(run, partial(store.remove, run, False)) for run in self.damaged]
-        acts += [(run, partial(store.drop_kept, run)) for run in self.kept]
-        for number, (_, act) in enumerate(acts):
-            try:
-                act()
-            except TwError as error:
-                if not number:
-                    raise
-                done, left = (", ".join(run for run, _ in part) for part in (acts[:number], acts[number:]))
-                raise PartlyDone(f"removed {done}, but not {left}: {error.message}", error.hint) from error
-
-
 def remove_runs(
     store: Store,
     within: Sequence[SelectedRun] | None,
@@ -192,12 +149,36 @@ def remove_runs(
             f"run {damaged[0]} is damaged: its labels, age and results cannot be read",
             hints.repair(damaged[0]),
         )
-    published = matching(selected, labels, age_ns, time.time_ns())
-    removal = Removal(published, pending, kept, keep_results, damaged)
-    report = removal.report(store)
+    versions = [each.version for each in matching(selected, labels, age_ns, time.time_ns())]
+    results = store.results_of(versions) if keep_results else {}
+    report = (
+        *(Removed(each.run, len(each.ranks), each.bytes, results.get(each.run, 0)) for each in versions),
+        *(Removed(run, ranks, 0) for run, ranks in pending.items()),
+        *(Removed(run, 0, 0) for run in (*kept, *damaged)),
+    )
     if not dry_run:
-        removal.apply(store)
+        names = (*(version.run for version in versions), *pending)
+        removals: list[tuple[str, Callable[[], object]]] = [
+            (run, partial(store.remove, run, keep_results)) for run in names
+        ]
+        removals += [(run, partial(store.remove, run, False)) for run in damaged]
+        removals += [(run, partial(store.drop_kept, run)) for run in kept]
+        _remove_all(removals)
     return report
+
+
+def _remove_all(removals: Sequence[tuple[str, Callable[[], object]]]) -> None:
+    """Raises PartlyDone if one fails after some runs were removed."""
+    for number, (_, remove) in enumerate(removals):
+        try:
+            remove()
+        except TwError as error:
+            if not number:
+                raise
+            done, rest = (
+                ", ".join(run for run, _ in part) for part in (removals[:number], removals[number:])
+            )
+            raise PartlyDone(f"removed {done}, but not {rest}: {error.message}", error.hint) from error
 
 
 def pending_runs(store: Store, names: Iterable[str]) -> dict[str, int]:

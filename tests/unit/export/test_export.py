@@ -17,7 +17,7 @@ import tracewarehouse as tw
 from cli_runner import tw as run_tw
 from conftest import ROOT, deep, real_traces
 from tracewarehouse.errors import ParamError, UnknownName
-from tracewarehouse.export import COUNTERS, OVERLAYS
+from tracewarehouse.export.overlays import COUNTERS, OVERLAYS
 
 Event = dict[str, Any]
 EVERYTHING = {"counters": tuple(COUNTERS), "overlays": tuple(OVERLAYS)}
