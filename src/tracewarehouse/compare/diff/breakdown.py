@@ -212,10 +212,11 @@ def amounts(
             for side in SIDES:
                 engine.fill_table(con, contract, sql.format(side=side))
         engine.create_table(con, levels, levels.body)
-        left, right = (
-            _side(con, side, by_run, joined, by, jobs) for side, by in zip(SIDES, divisors, strict=True)
+        base_amounts, head_amounts = (
+            _side(con, side, by_run, joined, divisor, jobs)
+            for side, divisor in zip(SIDES, divisors, strict=True)
         )
-        return left, right
+        return base_amounts, head_amounts
 
 
 def _register(con: Connection, side: str, times: SideTimes) -> None:
@@ -244,15 +245,15 @@ def _label_joined(con: Connection) -> dict[str, str]:
         [LocatedKernel(*row) for row in con.execute(_LOCATED.format(side=side)).fetchall()] for side in SIDES
     ]
     sizes = [con.execute(f"SELECT count(*) FROM {side}_intervals").fetchall()[0][0] for side in SIDES]
-    found = replacements(located[0], located[1], sizes[1] / sizes[0])
+    replaced = replacements(located[0], located[1], sizes[1] / sizes[0])
     types = dict.fromkeys((*_LABELED, "label"), "VARCHAR")
-    for side, by_kernel in zip(SIDES, found, strict=True):
+    for side, by_kernel in zip(SIDES, replaced, strict=True):
         rows = [
             {**{name: getattr(kernel, name) for name in _LABELED}, "label": joined.label}
             for kernel, joined in by_kernel.items()
         ]
         create_from_rows(con, f"{side}_replaced", types, rows)
-    return {joined.label: joined.change for side in found for joined in side.values()}
+    return {joined.label: joined.change for side in replaced for joined in side.values()}
 
 
 def _label_ranks(con: Connection, roles: Roles | None) -> None:
@@ -271,13 +272,13 @@ def _label_ranks(con: Connection, roles: Roles | None) -> None:
     ]
     are_paired = len(ranks[0]) == len(ranks[1])
     for number, side in enumerate(SIDES):
-        others = ranks[1 - number] if are_paired else []
+        partners = ranks[1 - number] if are_paired else []
         rows = [
             {
                 "rank": rank,
-                "label": roles[number].get(rank, str(rank)) if roles else _rank_label(number, rank, other),
+                "label": roles[number].get(rank, str(rank)) if roles else _rank_label(number, rank, partner),
             }
-            for rank, other in zip_longest(ranks[number], others)
+            for rank, partner in zip_longest(ranks[number], partners)
         ]
         create_from_rows(con, f"{side}_ranks", {"rank": "INTEGER", "label": "VARCHAR"}, rows)
 
@@ -307,25 +308,25 @@ def _side(
 
     sizes: Counter[Replicate] = Counter()
     times: dict[Replicate, Fraction] = defaultdict(Fraction)
-    one = Fraction(1)
+    unchanged = Fraction(1)
     for intervals, ns, *key in lengths:
         sizes[replicate_of(key)] += intervals
-        times[replicate_of(key)] += Fraction(ns) / divisors.get(key[0], one)
+        times[replicate_of(key)] += Fraction(ns) / divisors.get(key[0], unchanged)
     totals: dict[Key, Total] = defaultdict(Total)
     means: dict[Key, dict[Replicate, Fraction]] = defaultdict(partial(defaultdict, Fraction))
-    for level, part, ns, count, sum_ns, has_calls, work, unit, *key in con.execute(
+    for level, name, ns, count, sum_ns, has_calls, work, unit, *key in con.execute(
         _TOTALS.format(side=side, replicate=replicate, own=_OWN.format(side=side, own_work=OWN_WORK))
     ).fetchall():
-        by = divisors.get(key[0], one)
-        amount = None if work is None else int(work) / by
-        totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls, amount, unit)
-        means[level, part][replicate_of(key)] += ns / by / (sizes.get(replicate_of(key)) or 1)
+        divisor = divisors.get(key[0], unchanged)
+        amount = None if work is None else int(work) / divisor
+        totals[level, name] += Total(ns / divisor, count, sum_ns / divisor, has_calls, amount, unit)
+        means[level, name][replicate_of(key)] += ns / divisor / (sizes.get(replicate_of(key)) or 1)
     return SideAmounts(
         intervals=sum(sizes.values()),
         length_ns=sum(times.values(), start=Fraction(0)),
         totals=dict(totals),
         replicates=tuple(sizes),
-        lengths=tuple(float(times[each] / size) for each, size in sizes.items()),
+        lengths=tuple(float(times[replicate_key] / size) for replicate_key, size in sizes.items()),
         means=means,
         joined=joined,
     )
@@ -415,17 +416,17 @@ def breakdown(
     if work is not None:
         work = work.scaled(_mean_step_ns(times, per))
     divisors: Divisors = work.divisors if work else ({}, {})
-    text = work.text if work else None
+    unit = work.text if work else None
     if per == WINDOW and not is_chosen and (steps := _unequal_steps(base, head)):
-        divisors, text = steps, STEP
+        divisors, unit = steps, STEP
         notices.append("the windows have different numbers of steps: times are per recorded step")
     sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head), divisors, jobs)
-    level_per = f"{per} per {text}" if text else per
+    level_per = f"{per} per {unit}" if unit else per
     labeled = _labeling(base, head) if per == STEP and work is None else replace
     provenance = of_both_sides(*(side.parts.provenance for side in times))
     means = [side.length_ns / side.intervals for side in sides]
-    own = dict.fromkeys(key for side in sides for key in side.totals if key[0].endswith(OWN_WORK))
-    ranks = max(1, len({rank for rank, _ in own}))
+    own_keys = dict.fromkeys(key for side in sides for key in side.totals if key[0].endswith(OWN_WORK))
+    ranks = max(1, len({rank for rank, _ in own_keys}))
     return Breakdown(
         per=per,
         base_mean=means[0],
@@ -438,9 +439,9 @@ def breakdown(
         incomplete=tuple(_incomplete_steps(base, head)) if per == STEP else (),
         skipped=tuple(dict.fromkeys(each for side in times for each in side.parts.skipped)),
         on_host=on_host,
-        unit=text,
+        unit=unit,
         scale=work.scale if work else 1,
-        own={key: _row(key, sides, ranks) for key in own} if ranks > 1 else {},
+        own={key: _row(key, sides, ranks) for key in own_keys} if ranks > 1 else {},
     )
 
 
@@ -449,7 +450,7 @@ def _labeling(*sides: Selection) -> Callable[[Level], Level]:
     for name in ("token", "sample"):
         with suppress(TwError):
             unit = WorkUnit.parse(name)
-            works = [[unit.of(each.version) for each in side.selected()] for side in sides]
+            works = [[unit.of(run.version) for run in side.selected()] for side in sides]
             base, head = (sum(work, ZERO) / len(work) for work in works)
             return lambda level: level.with_labeled(f"{name}s", base, head)
     return replace
@@ -462,7 +463,7 @@ def _unequal_steps(base: Selection, head: Selection) -> Divisors | None:
         {row["run_id"]: Fraction(row["steps"], row["ranks"]) for row in side.query(sql).rows()}
         for side in (base, head)
     ]
-    runs = {each.run for side in (base, head) for each in side.selected()}
+    runs = {run.run for side in (base, head) for run in side.selected()}
     is_known = runs == sides[0].keys() | sides[1].keys()
     return (sides[0], sides[1]) if is_known and len({*sides[0].values(), *sides[1].values()}) > 1 else None
 
@@ -500,8 +501,8 @@ def _mean_step_ns(times: Sequence[SideTimes], per: str) -> float:
     """The mean step of both sides; raises ParamError if other intervals are broken down."""
     if per != STEP:
         raise ParamError("only times of complete steps can be normalized", f"this breakdown is per {per}")
-    found = [side.intervals["length_ns"].to_pylist() for side in times if side.intervals is not None]
-    return fmean(ns for side in found for ns in side)
+    lengths_ns = [side.intervals["length_ns"].to_pylist() for side in times if side.intervals is not None]
+    return fmean(ns for side in lengths_ns for ns in side)
 
 
 def _with_waits(times: SideTimes, side: Selection, has_attribution: bool) -> SideTimes:
@@ -597,10 +598,10 @@ def resolve_interval(
 def _has_enough_steps(side: Selection, on_host: bool) -> bool:
     """Whether every run has a rank with enough complete steps."""
     steps = side.query(COMPLETE_STEPS if on_host else _STEPS).rows()
-    most: Counter[str] = Counter()
+    most_steps: Counter[str] = Counter()
     for (run, _), count in Counter((row["run_id"], row["rank"]) for row in steps).items():
-        most[run] = max(most[run], count)
-    return all(most[each.run] >= MIN_STEPS for each in side.selected())
+        most_steps[run] = max(most_steps[run], count)
+    return all(most_steps[each.run] >= MIN_STEPS for each in side.selected())
 
 
 def side_times(name: str, side: Selection, per: str) -> SideTimes:

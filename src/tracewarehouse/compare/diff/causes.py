@@ -50,31 +50,38 @@ def late_ranks(parts: Breakdown, blocking: str | None) -> Late | None:
 
     None, too, if nothing waits, collectives are not matched, or a side lacks a rank.
     """
-    own = [row for row in parts.level("ranks").rows if row.part.endswith(OWN_WORK)]
+    own_rows = [row for row in parts.level("ranks").rows if row.part.endswith(OWN_WORK)]
     toward = 1 if parts.delta > 0 else -1
     change, waits = toward * parts.delta, toward * waiting(parts)
-    if len(own) < 2 or waits < _LEAST_PART * change or not all(row.base and row.head for row in own):
+    if (
+        len(own_rows) < 2
+        or waits < _LEAST_PART * change
+        or not all(row.base and row.head for row in own_rows)
+    ):
         return None
-    order = sorted(zip(_beyond(own, own, toward), range(len(own)), strict=True), reverse=True)
+    order = sorted(zip(_beyond(own_rows, own_rows, toward), range(len(own_rows)), strict=True), reverse=True)
     # The ranks before the widest gap, at most half of them.
-    gaps = [(one - other, at) for at, ((one, _), (other, _)) in enumerate(pairwise(order), start=1)]
-    count = max(gaps[: len(own) // 2])[1]
-    late, others = ([own[at] for _, at in half] for half in (order[:count], order[count:]))
-    excess = _beyond(late, others, toward)
+    gaps = [
+        (larger - smaller, index)
+        for index, ((larger, _), (smaller, _)) in enumerate(pairwise(order), start=1)
+    ]
+    count = max(gaps[: len(own_rows) // 2])[1]
+    late, rest = ([own_rows[index] for _, index in half] for half in (order[:count], order[count:]))
+    excess = _beyond(late, rest, toward)
     pairs = zip(late, excess, strict=True)
     is_own = all(beyond >= _LEAST_BEYOND * toward * row.delta > 0 for row, beyond in pairs)
-    is_apart = min(excess) > _APART * max(_beyond(others, others, toward))
+    is_apart = min(excess) > _APART * max(_beyond(rest, rest, toward))
     if not is_own or not is_apart or sum(excess) < _LEAST_OWN * change:
         return None
-    cause, of_cause = _cause(parts, late, others, toward, blocking)
-    is_most = of_cause * len(late) >= sum(excess) * len(own) / 2
-    return Late(sorted(late, key=lambda row: row.part), others, waits + sum(excess, ZERO), cause, is_most)
+    cause, of_cause = _cause(parts, late, rest, toward, blocking)
+    is_most = of_cause * len(late) >= sum(excess) * len(own_rows) / 2
+    return Late(sorted(late, key=lambda row: row.part), rest, waits + sum(excess, ZERO), cause, is_most)
 
 
 def _beyond(rows: Sequence[Row], others: Sequence[Row], toward: int) -> list[Fraction]:
     """How much more each row changed than the median of others, by amount or by share, whichever is more."""
-    amount = median(toward * each.delta for each in others)
-    share = median(toward * each.delta / each.base if each.base else ZERO for each in others)
+    amount = median(toward * other.delta for other in others)
+    share = median(toward * other.delta / other.base if other.base else ZERO for other in others)
     return [toward * row.delta - max(amount, share * row.base) for row in rows]
 
 
@@ -88,14 +95,14 @@ def _cause(
     parts: Breakdown, late: Sequence[Row], others: Sequence[Row], toward: int, blocking: str | None
 ) -> tuple[Row | None, Fraction]:
     """The row of the own time of a late rank that changed most beyond that of the others, and by how much."""
-    ranks, found = {row.part for row in late}, []
+    ranks, candidates = {row.part for row in late}, []
     for (rank, name), row in parts.own.items():
         if rank in ranks:
             theirs = [parts.own.get((each.part, name), Row(name, ZERO, ZERO)) for each in others]
-            found.append((_beyond([row], theirs, toward)[0], row))
-    found.sort(key=lambda each: -each[0])
-    cause = first_cause([row for beyond, row in found if beyond > 0], blocking)
-    return cause, next((beyond for beyond, row in found if row is cause), ZERO)
+            candidates.append((_beyond([row], theirs, toward)[0], row))
+    candidates.sort(key=lambda each: -each[0])
+    cause = first_cause([row for beyond, row in candidates if beyond > 0], blocking)
+    return cause, next((beyond for beyond, row in candidates if row is cause), ZERO)
 
 
 def first_cause(rows: Sequence[Row], blocking: str | None) -> Row | None:
@@ -130,9 +137,9 @@ def new_blocking_call(parts: Breakdown, base: Selection, head: Selection) -> str
     before, after = ({row["name"]: row for row in side.query(_BLOCKING).rows()} for side in (base, head))
     if not after:
         return None
-    most = max(after, key=lambda name: after[name]["ns"])
-    calls = before.get(most, {"calls": 0})["calls"] / parts.base_intervals
-    return most if after[most]["calls"] / parts.head_intervals > _MORE_CALLS * calls else None
+    longest = max(after, key=lambda name: after[name]["ns"])
+    calls = before.get(longest, {"calls": 0})["calls"] / parts.base_intervals
+    return longest if after[longest]["calls"] / parts.head_intervals > _MORE_CALLS * calls else None
 
 
 # The highest peak of a step, and the most that a device's memory grows by from each step's end to the next.
@@ -157,18 +164,18 @@ _NOTICEABLE_MEMORY = 0.01  # of the peak of base, and as growth per step of what
 
 def memory_notes(base: Selection, head: Selection) -> Iterator[str]:
     """How allocated memory grows from step to step, or its peak changed; only if both sides recorded it."""
-    ranks = [rank for side in (base, head) for each in side.selected() for rank in each.version.by_rank]
+    ranks = [rank for side in (base, head) for run in side.selected() for rank in run.version.by_rank]
     if not all(rank.facts.get("memory_events") for rank in ranks):
         return
     before, after = (side.query(_ALLOCATED).rows()[0] for side in (base, head))
     if not before["peak"] or not after["peak"]:
         return
-    (less, _), (more, name) = sorted([(before["growth"], "base"), (after["growth"], "head")])
+    (smaller, _), (larger, name) = sorted([(before["growth"], "base"), (after["growth"], "head")])
     change = after["peak"] / before["peak"] - 1
-    if more > _NOTICEABLE_MEMORY * before["peak"] and more > 2 * less:
-        other = "base" if name == "head" else "head"
-        rest = f"by {show(less, 'bytes')} in {other}" if less else f"not in {other}"
-        yield f"allocated memory grows by {show(more, 'bytes')} per step in {name}, {rest}"
+    if larger > _NOTICEABLE_MEMORY * before["peak"] and larger > 2 * smaller:
+        other_side = "base" if name == "head" else "head"
+        comparison = f"by {show(smaller, 'bytes')} in {other_side}" if smaller else f"not in {other_side}"
+        yield f"allocated memory grows by {show(larger, 'bytes')} per step in {name}, {comparison}"
     elif abs(change) >= _NOTICEABLE_MEMORY:
         peaks = f"{show(before['peak'], 'bytes')} → {show(after['peak'], 'bytes')}"
         yield f"peak of allocated memory {peaks}, {100 * change:+.1f} %"
@@ -235,18 +242,18 @@ def _late_text(late: Late, parts: Breakdown) -> str | None:
     )
     ranks = f"{len(names)} ranks are" if len(names) > _MOST_NAMED else ranks
     count = len(late.ranks) + len(late.others)
-    text = f"{ranks} {'late' if parts.delta > 0 else 'no longer late'}: {whose} own time"
-    text += f" {_grew(late.ranks, count)}"
+    sentence = f"{ranks} {'late' if parts.delta > 0 else 'no longer late'}: {whose} own time"
+    sentence += f" {_grew(late.ranks, count)}"
     if late.cause is not None:
-        text += f", {'mostly' if late.is_most else 'largest part'} {_changed(late.cause, parts.per)}"
+        sentence += f", {'mostly' if late.is_most else 'largest part'} {_changed(late.cause, parts.per)}"
     common = sum((row.delta for row in late.others), ZERO) / len(late.others)
     if common * parts.delta > 0 and abs(common) >= _LEAST_OTHERS * abs(late.ranks[0].delta):
-        text += f"; that of the others {_grew(late.others, count)}"
+        sentence += f"; that of the others {_grew(late.others, count)}"
     share = float(late.part / change)
     # More than all of it if other ranks wait where they were idle before.
-    part = "all" if share > _ALL else f"{100 * share:.0f} %"
-    text += f"; with the waiting of the others that is {part} of the change"
-    return text if is_certain else f"{text}, not significant"
+    share_text = "all" if share > _ALL else f"{100 * share:.0f} %"
+    sentence += f"; with the waiting of the others that is {share_text} of the change"
+    return sentence if is_certain else f"{sentence}, not significant"
 
 
 def _grew(own: Sequence[Row], count: int) -> str:
@@ -270,29 +277,33 @@ def largest_row(parts: Breakdown, blocking: str | None = None) -> Row | None:
 
 def _largest_text(row: Row, parts: Breakdown, blocking: str | None) -> str:
     """The row; after a new blocking call, also that call, and the largest row if it follows from it."""
-    text = _row_text(row, parts)
+    sentence = _row_text(row, parts)
     if blocking is None or row.part != _SYNC:
-        return text
+        return sentence
     largest = largest_row(parts)
     if largest is None or largest.part == _SYNC:
-        return f"{text}: {blocking}, new in head"
-    text = text.replace("largest part", "first part")
-    return f"{text}: {blocking}, new in head, from which follows {_changed(largest, parts.per)}"
+        return f"{sentence}: {blocking}, new in head"
+    sentence = sentence.replace("largest part", "first part")
+    return f"{sentence}: {blocking}, new in head, from which follows {_changed(largest, parts.per)}"
 
 
 def _waiting_text(row: Row, parts: Breakdown, blocking: str | None) -> str | None:
     """Waiting, if that is most of a collective's row, and the largest row of the ranks' own time."""
-    own = {name for _, name in parts.own}
+    own_names = {name for _, name in parts.own}
     waits = waiting(parts)
-    is_known = bool(own) and row.part not in own and unmatched(parts) is None
+    is_known = bool(own_names) and row.part not in own_names and unmatched(parts) is None
     if not is_known or _MOST * abs(row.delta) > abs(waits) or waits * row.delta < 0:
         return None
-    text = f"largest part: waiting for other ranks, {_signed(waits)} of the {_signed(parts.delta)} change"
-    toward = [each for each in parts.level("kernels").rows if each.part in own and each.delta * row.delta > 0]
-    first = first_cause(toward, blocking)
-    if first is not None and abs(first.delta) >= _LEAST_PART * abs(parts.delta):
-        text += f"; of the ranks' own time, {_changed(first, parts.per)}"
-    return text if _is_significant(row) else f"{text}, not significant"
+    sentence = f"largest part: waiting for other ranks, {_signed(waits)} of the {_signed(parts.delta)} change"
+    toward = [
+        kernel
+        for kernel in parts.level("kernels").rows
+        if kernel.part in own_names and kernel.delta * row.delta > 0
+    ]
+    first_row = first_cause(toward, blocking)
+    if first_row is not None and abs(first_row.delta) >= _LEAST_PART * abs(parts.delta):
+        sentence += f"; of the ranks' own time, {_changed(first_row, parts.per)}"
+    return sentence if _is_significant(row) else f"{sentence}, not significant"
 
 
 def unmatched(parts: Breakdown) -> str | None:
@@ -312,33 +323,39 @@ def _is_significant(row: Row) -> bool:
 def _row_text(row: Row, parts: Breakdown) -> str:
     """The row, or, if it changed by more than the step, also the largest that went the other way."""
     if (converted := _conversions(row, parts)) is not None:
-        text = converted
+        sentence = converted
     elif abs(row.delta) > _OFFSET * abs(parts.delta):
-        other = next((each for each in parts.level("kernels").rows if each.delta * row.delta < 0), None)
-        both = sorted((each for each in (row, other) if each), key=lambda each: -abs(each.delta))
-        text = f"parts cancel out: {' and '.join(_changed(each, parts.per) for each in both)}"
+        opposite = next(
+            (kernel for kernel in parts.level("kernels").rows if kernel.delta * row.delta < 0), None
+        )
+        both = sorted((kernel for kernel in (row, opposite) if kernel), key=lambda kernel: -abs(kernel.delta))
+        sentence = f"parts cancel out: {' and '.join(_changed(kernel, parts.per) for kernel in both)}"
     else:
         level = "" if parts.on_host else " by kernel"
-        text = f"largest part{level}: {_changed(row, parts.per)} of the {_signed(parts.delta)} change"
+        sentence = f"largest part{level}: {_changed(row, parts.per)} of the {_signed(parts.delta)} change"
     if _is_significant(row):
-        return text
-    return f"{text}, not {'tested' if row.test is None else 'significant'}"
+        return sentence
+    return f"{sentence}, not {'tested' if row.test is None else 'significant'}"
 
 
 def _conversions(row: Row, parts: Breakdown) -> str | None:
     """What another data type gains, and what conversions cost; None unless the row is one of them."""
-    rows = [each for each in parts.level("kernels").rows if each.calls is not None]
-    faster = [each for each in rows if (each.joined or "").startswith(RETYPED) and each.delta < 0]
-    casts = [each for each in rows if each.change in ("added", "more calls") and is_conversion(each.part)]
+    rows = [kernel for kernel in parts.level("kernels").rows if kernel.calls is not None]
+    faster = [kernel for kernel in rows if (kernel.joined or "").startswith(RETYPED) and kernel.delta < 0]
+    casts = [
+        kernel for kernel in rows if kernel.change in ("added", "more calls") and is_conversion(kernel.part)
+    ]
     if row not in (*faster, *casts) or not faster or not casts:
         return None
-    gain, cost = (abs(sum((each.delta for each in side), ZERO)) for side in (faster, casts))
+    gain, cost = (abs(sum((kernel.delta for kernel in side), ZERO)) for side in (faster, casts))
     dtypes = (faster[0].joined or "").removeprefix(RETYPED)
-    what = f"quantization ({dtypes})" if dtypes.endswith(("8", "4")) else dtypes
-    where = "matrix products" if {role_of(each.part) for each in faster} == {MATRIX_PRODUCT} else "kernels"
+    subject = f"quantization ({dtypes})" if dtypes.endswith(("8", "4")) else dtypes
+    places = (
+        "matrix products" if {role_of(kernel.part) for kernel in faster} == {MATRIX_PRODUCT} else "kernels"
+    )
     cancel = "parts cancel out: " if min(gain, cost) * _OFFSET > max(gain, cost) else ""
     gained, lost = show(float(gain), "ns"), show(float(cost), "ns")
-    return f"{cancel}{what} gained {gained} in {where} and costs {lost} in casts"
+    return f"{cancel}{subject} gained {gained} in {places} and costs {lost} in casts"
 
 
 def _changed(row: Row, per: str) -> str:

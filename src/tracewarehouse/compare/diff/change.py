@@ -209,12 +209,12 @@ def _by_call(rows: list[dict[str, Any]]) -> Mapping[SnapshotKey, int]:
     if not rows:
         return {}
     highest = max(rows, key=lambda row: row["peak_bytes"])
-    place = [highest[name] for name in ("run_id", "rank", "device")]
-    found: dict[SnapshotKey, int] = defaultdict(int)
+    device = [highest[name] for name in ("run_id", "rank", "device")]
+    call_bytes: dict[SnapshotKey, int] = defaultdict(int)
     for row in rows:
-        if [row[name] for name in ("run_id", "rank", "device")] == place:
-            found[row["category"], row["top_frame"] or "no call stack"] += row["bytes"]
-    return found
+        if [row[name] for name in ("run_id", "rank", "device")] == device:
+            call_bytes[row["category"], row["top_frame"] or "no call stack"] += row["bytes"]
+    return call_bytes
 
 
 def _snapshot_contract() -> Contract:
@@ -299,7 +299,7 @@ class Change(Struct, frozen=True):
         """The rows by cause that changed most."""
         rows = self.rows(LEVELS[:1])
         deltas = [abs(row["delta_ns"] or 0) for row in rows.rows()]
-        order = sorted(range(len(rows)), key=lambda at: -deltas[at])[:_ROWS_SHOWN]
+        order = sorted(range(len(rows)), key=lambda index: -deltas[index])[:_ROWS_SHOWN]
         return replace(rows, table=rows.table.take(order))
 
     @property
@@ -334,12 +334,12 @@ class Change(Struct, frozen=True):
     @property
     def failed(self) -> tuple[GateResult, ...]:
         """The gates that fail."""
-        return tuple(each for each in self.gates if each.outcome == "fail")
+        return tuple(result for result in self.gates if result.outcome == "fail")
 
     @property
     def inconclusive(self) -> tuple[GateResult, ...]:
         """The gates whose outcome is unknown."""
-        return tuple(each for each in self.gates if each.outcome == "inconclusive")
+        return tuple(result for result in self.gates if result.outcome == "inconclusive")
 
 
 def changes(
@@ -350,9 +350,9 @@ def changes(
     config_differences = differences(base, head)
     if options.steps:
         base, head = base.of_steps(options.steps), head.of_steps(options.steps)
-    first = None
+    first_steps_note = None
     if not options.steps and any(each.what == "steps" for each in config_differences):
-        base, head, first = equal_positions(base, head, options.min_effect)
+        base, head, first_steps_note = equal_positions(base, head, options.min_effect)
     work = None if options.normalize is None else read_work(options.normalize, base, head)
     parts: Breakdown | None = None
     reason = None
@@ -363,9 +363,9 @@ def changes(
             raise
         reason = error.message
     step_verdict = _verdict(base, head, catalog, options, parts, work)
-    if first is not None:
-        step_verdict = replace(step_verdict, notices=(first, *step_verdict.notices))
-    known = _step_time_test(step_verdict)
+    if first_steps_note is not None:
+        step_verdict = replace(step_verdict, notices=(first_steps_note, *step_verdict.notices))
+    known_test = _step_time_test(step_verdict)
     earlier, alike = (_finder(each, options.normalize) for each in (options.earlier, options.alike))
     gate_options = GateOptions(options.alpha, earlier, alike, work)
     return Change(
@@ -375,7 +375,7 @@ def changes(
         verdict=step_verdict,
         breakdown=parts,
         no_breakdown_reason=reason,
-        gates=tuple(evaluate(gate, base, head, known, gate_options) for gate in gates),
+        gates=tuple(evaluate(gate, base, head, known_test, gate_options) for gate in gates),
         bandwidth=bandwidth(*whole_sides),
         snapshot=snapshot_diff(*whole_sides),
         long_steps=_long_steps(step_verdict, base, head, options.min_effect, parts),
@@ -458,10 +458,10 @@ def start_order(base: Selection, head: Selection, runs: Sequence[Container[str]]
     Empty if a run does not say when it started, or two say the same.
     """
     starts = [
-        (each.version.brief.start_ns, is_head)
+        (run.version.brief.start_ns, is_head)
         for is_head, side in enumerate((base, head))
-        for each in side.selected()
-        if each.run in runs[is_head]
+        for run in side.selected()
+        if run.run in runs[is_head]
     ]
     times = [start for start, _ in starts if start is not None]
     if len(set(times)) < len(starts):

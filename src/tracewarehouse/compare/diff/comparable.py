@@ -34,10 +34,10 @@ def roles(base: Selection, head: Selection) -> tuple[dict[int, str], dict[int, s
     if not all(sides) or _layout(sides[0]) == _layout(sides[1]):
         return None
     kinds = sorted({kind for side in sides for positions in side.values() for kind in positions})
-    named = tuple({rank: _role(positions, kinds) for rank, positions in side.items()} for side in sides)
-    if any(len(set(side.values())) < len(side) for side in named):
+    rank_roles = tuple({rank: _role(positions, kinds) for rank, positions in side.items()} for side in sides)
+    if any(len(set(side.values())) < len(side) for side in rank_roles):
         return None
-    return named[0], named[1]
+    return rank_roles[0], rank_roles[1]
 
 
 def layouts(base: Selection, head: Selection) -> tuple[str, str] | None:
@@ -45,13 +45,13 @@ def layouts(base: Selection, head: Selection) -> tuple[str, str] | None:
     sizes = [_layout(_positions(side)) for side in (base, head)]
     if not all(sizes) or sizes[0] == sizes[1]:
         return None
-    texts = [" × ".join(f"{kind} {size}" for kind, size in sorted(each.items())) for each in sizes]
+    texts = [" × ".join(f"{kind} {size}" for kind, size in sorted(layout.items())) for layout in sizes]
     return texts[0], texts[1]
 
 
 def _positions(side: Selection) -> dict[int, Positions]:
     """Rank → its position in each group; empty if a rank has two positions in groups of one kind."""
-    found: dict[int, Positions] = {}
+    by_rank: dict[int, Positions] = {}
     for row in side.query(_GROUPS).rows():
         groups = row["process_groups"]
         groups = json.loads(groups) if isinstance(groups, str) else groups
@@ -60,10 +60,10 @@ def _positions(side: Selection) -> dict[int, Positions]:
             ranks = group.get("ranks") if isinstance(group, dict) else None
             kind = str(group.get("pg_desc") or "").rstrip("0123456789_") if ranks else ""
             if isinstance(ranks, list) and row["rank"] in ranks and kind and kind != _WORLD:
-                place = ranks.index(row["rank"]), len(ranks)
-                if found.setdefault(row["rank"], {}).setdefault(kind, place) != place:
+                position = ranks.index(row["rank"]), len(ranks)
+                if by_rank.setdefault(row["rank"], {}).setdefault(kind, position) != position:
                     return {}
-    return found
+    return by_rank
 
 
 def _layout(ranks: Mapping[int, Positions]) -> dict[str, int]:
@@ -147,7 +147,7 @@ class _SideFacts(Struct, frozen=True):
     @property
     def names(self) -> set[str]:
         """Its runs, with the selected versions."""
-        return {each.selector for each in self.selection.selected()}
+        return {run.selector for run in self.selection.selected()}
 
 
 _Check = Callable[[_SideFacts, _SideFacts], Iterator[Difference]]
@@ -158,8 +158,8 @@ def differences(base: Selection, head: Selection) -> tuple[Difference, ...]:
     facts = tuple(
         _SideFacts(name, side, side.query(_RANKS).rows()) for name, side in (("base", base), ("head", head))
     )
-    all_differences = [each for check in _CHECKS for each in check(*facts)]
-    return tuple(sorted(all_differences, key=lambda each: not each.is_warning))
+    all_differences = [difference for check in _CHECKS for difference in check(*facts)]
+    return tuple(sorted(all_differences, key=lambda difference: not difference.is_warning))
 
 
 def _same(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
@@ -170,8 +170,8 @@ def _same(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
 def _gpu(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     busy = [any(row["gpu"] for row in side.ranks) for side in (base, head)]
     if busy[0] != busy[1]:
-        without, other = (base, head) if busy[1] else (head, base)
-        message = f"{without.name} has no GPU activities, {other.name} has"
+        without_gpu, with_gpu = (base, head) if busy[1] else (head, base)
+        message = f"{without_gpu.name} has no GPU activities, {with_gpu.name} has"
         yield Difference("gpu", message, is_warning=True)
 
 
@@ -187,18 +187,18 @@ def _differing(what: str, column: str, name: str, is_warning: bool = False, null
 
 
 def _layouts(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
-    if found := layouts(base.selection, head.selection):
-        yield Difference("layout", f"layout: {_base_vs_head(*found)}")
+    if both_layouts := layouts(base.selection, head.selection):
+        yield Difference("layout", f"layout: {_base_vs_head(*both_layouts)}")
 
 
 def _missing(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     for side in (base, head):
-        for each in side.selection.selected():
-            expected = expected_ranks(each.version)
-            missing, ranks = missing_ranks(each.version.ranks, expected)
+        for run in side.selection.selected():
+            expected = expected_ranks(run.version)
+            missing, ranks = missing_ranks(run.version.ranks, expected)
             if missing:
                 noun = "rank" if missing == 1 else "ranks"
-                message = f"{side.name}: {each.run} lacks {noun} {ranks} of {expected}"
+                message = f"{side.name}: {run.run} lacks {noun} {ranks} of {expected}"
                 yield Difference("missing_ranks", message)
 
 
@@ -214,54 +214,54 @@ def _damaged(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     for side in (base, head):
         broken = [f"{row['run_id']} rank {row['rank']}" for row in side.ranks if row["status"] == "damaged"]
         if broken:
-            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-            message = f"{side.name} has damaged traces with lost events: {', '.join(broken[:3])}{more}"
+            others_text = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+            message = f"{side.name} has damaged traces with lost events: {', '.join(broken[:3])}{others_text}"
             yield Difference("damaged", message)
 
 
 def _work(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     """Labels that count the work of a step, if they differ."""
     for unit, key in WORK_LABELS.items():
-        found = [
-            {each.version.labels.get(key) for each in side.selection.selected()} for side in (base, head)
+        work_values = [
+            {run.version.labels.get(key) for run in side.selection.selected()} for side in (base, head)
         ]
-        if found[0] != found[1] and None not in found[0] | found[1]:
-            texts = _base_vs_head(*(", ".join(map(str, sorted(side, key=str))) for side in found))
+        if work_values[0] != work_values[1] and None not in work_values[0] | work_values[1]:
+            texts = _base_vs_head(*(", ".join(map(str, sorted(side, key=str))) for side in work_values))
             option = hints.option("normalize", unit)
             yield Difference("work", hints.fill("{}: {}; times per {}: {}", key, texts, unit, option))
 
 
 def _windows(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     for side in (base, head):
-        for job, windows in Counter(each.job for each in side.selection.selected()).items():
+        for job, windows in Counter(run.job for run in side.selection.selected()).items():
             if windows > 1:
-                what = f"{windows} runs are profiling windows of job {job}"
-                yield Difference("windows", f"{side.name}: {what}, and count as one run")
+                text = f"{windows} runs are profiling windows of job {job}"
+                yield Difference("windows", f"{side.name}: {text}, and count as one run")
 
 
 def _versions(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     """What the jobs ran on by their labels, if both sides have them and they differ."""
     for key in VERSION_LABELS:
-        sides = [
-            {each.version.labels.get(key) for each in side.selection.selected()} for side in (base, head)
-        ]
+        sides = [{run.version.labels.get(key) for run in side.selection.selected()} for side in (base, head)]
         values = [sorted(label for label in side if label is not None) for side in sides]
         if values[0] != values[1] and all(values):
             yield Difference("versions", f"{key}: {_base_vs_head(*values)}")
 
 
 def _kernel_rules(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
-    if found := other_kernel_rules(base.selection.selected(), head.selection.selected()):
-        yield Difference("kernel_rules", found, is_warning=True)
+    if line := other_kernel_rules(base.selection.selected(), head.selection.selected()):
+        yield Difference("kernel_rules", line, is_warning=True)
 
 
 def other_kernel_rules(base: Iterable[SelectedRun], head: Iterable[SelectedRun]) -> str | None:
     """A line with the remedy if the users' rules that classified the kernels of the sides differ."""
-    runs = {each.selector: each.version.kernel_rules for each in (*base, *head)}
+    runs = {selected.selector: selected.version.kernel_rules for selected in (*base, *head)}
     if len({digest for digests in runs.values() for digest in digests}) < 2:
         return None
-    named = [f"{run} by {' and '.join(digest or 'none' for digest in found)}" for run, found in runs.items()]
-    shown = ", ".join(named[:_RUNS_NAMED] + ["…"] * (len(named) > _RUNS_NAMED))
+    texts = [
+        f"{run} by {' and '.join(digest or 'none' for digest in digests)}" for run, digests in runs.items()
+    ]
+    shown = ", ".join(texts[:_RUNS_NAMED] + ["…"] * (len(texts) > _RUNS_NAMED))
     return hints.fill(
         "kernels are classified by different kernel rules ({}): {} classifies all alike",
         shown,
@@ -270,11 +270,11 @@ def other_kernel_rules(base: Iterable[SelectedRun], head: Iterable[SelectedRun])
 
 
 def _flags(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
-    for flag, what in _FLAGS.items():
+    for flag, recorded in _FLAGS.items():
         has = [any(row[flag] for row in side.ranks) for side in (base, head)]
         if has[0] != has[1]:
             name = (base if has[0] else head).name
-            yield Difference("profiler", f"only {name} has {what}; profiling overhead differs")
+            yield Difference("profiler", f"only {name} has {recorded}; profiling overhead differs")
 
 
 def _steps(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
@@ -290,7 +290,10 @@ def _shapes(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     ]
     if not all(calls):
         return
-    unmatched = max((_unmatched(calls[0], calls[1]), _unmatched(calls[1], calls[0])), key=lambda one: one[0])
+    unmatched = max(
+        (_unmatched(calls[0], calls[1]), _unmatched(calls[1], calls[0])),
+        key=lambda share_and_names: share_and_names[0],
+    )
     share, names = unmatched
     if share >= MIN_SHAPE_DIFFERENCE:
         message = f"input shapes differ for {share:.0%} of operator calls, most in {', '.join(names)}"
@@ -318,8 +321,8 @@ def _unmatched(own: dict[tuple[str, str], int], other: dict[tuple[str, str], int
     for (name, shape), calls in shared.items():
         if (name, shape) not in other:
             by_name[name] += calls
-    most = sorted(by_name, key=lambda name: (-by_name[name], name))[:3]
-    return (by_name.total() / total if total else 0.0), most
+    most_called = sorted(by_name, key=lambda name: (-by_name[name], name))[:3]
+    return (by_name.total() / total if total else 0.0), most_called
 
 
 def _base_vs_head(base: object, head: object) -> str:
@@ -375,11 +378,13 @@ def equal_positions(
         for row in side.query(_POSITIONS).rows():
             of_side.setdefault(row["run_id"], {})[row["step"]] = row["ns"]
     of_base, of_head = (StepTimes(tuple(tuple(run.values()) for run in side.values())) for side in times)
-    first = first_steps(of_base, of_head, min_effect) if all(times) else None
-    if first is None:
+    count_and_line = first_steps(of_base, of_head, min_effect) if all(times) else None
+    if count_and_line is None:
         return base, head, None
-    last = [{run: [*steps][first[0] - 1] for run, steps in of_side.items()} for of_side in times]
-    return base.until_steps(last[0]), head.until_steps(last[1]), first[1]
+    last_steps = [
+        {run: [*steps][count_and_line[0] - 1] for run, steps in of_side.items()} for of_side in times
+    ]
+    return base.until_steps(last_steps[0]), head.until_steps(last_steps[1]), count_and_line[1]
 
 
 # The most important first.

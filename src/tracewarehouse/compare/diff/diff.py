@@ -182,8 +182,8 @@ def _classifier(contract: Contract, candidates: Sequence[Column], name: str | No
     for column in candidates:
         if name == column.name:
             return column
-    known = ", ".join(column.name for column in candidates)
-    raise ParamError(f"{contract.ref} has no measure {name} to compare", f"it has {known}")
+    names = ", ".join(column.name for column in candidates)
+    raise ParamError(f"{contract.ref} has no measure {name} to compare", f"it has {names}")
 
 
 def join_sql(comparison: Comparison, divisors: Divisors) -> str:
@@ -254,8 +254,8 @@ def _measure_sql(comparison: Comparison, measure: Column, divisors: Divisors) ->
     if comparison.combined and measure.aggregate == "sum":
         unit = comparison.unit_of(measure)
         parts, (base_by, head_by) = parts_of(unit), divisors[unit]
-        one, other = _over_common_denominator(measure, base_by, head_by)
-        delta = f"({other} - {one}) / ({base_by * head_by} / {parts})"
+        base_amount, head_amount = _over_common_denominator(measure, base_by, head_by)
+        delta = f"({head_amount} - {base_amount}) / ({base_by * head_by} / {parts})"
         base, head = f"{base} / ({base_by} / {parts})", f"{head} / ({head_by} / {parts})"
     elif comparison.combined:
         base, head, delta = (f"{value}::DOUBLE" for value in (base, head, delta))
@@ -323,7 +323,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
     alike: FindEarlier | None = None
 
     def __repr__(self) -> str:
-        base, head = (", ".join(each.run for each in side.selected()) for side in (self.base, self.head))
+        base, head = (", ".join(run.run for run in side.selected()) for side in (self.base, self.head))
         return f"<Diff base: {base}; head: {head}>"
 
     def __str__(self) -> str:
@@ -359,7 +359,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
         of_a_part |= any(params.get(name) is not None for name in _OF_A_PART)
         grows = steps is None and contract.covers != "rank" and not of_a_part
         selections = self.base, self.head
-        answers = [each.analyze(name, version, **params) for each in selections]
+        answers = [side_runs.analyze(name, version, **params) for side_runs in selections]
         unit, recorded = lengths(selections, answers) if grows else (None, [{}, {}])
         sides = zip(SIDES, answers, selections, steps or (None, None), recorded, strict=True)
         results = [
@@ -417,14 +417,14 @@ class Diff(Analyses[Result], Struct, frozen=True):
         """The complete steps of both sides, if values are per step, and a line if some are left out."""
         if self.by_rank or self.all_steps or "step" not in contract.grain:
             return None, ()
-        base, head, first = self.base, self.head, None
+        base, head, first_steps_line = self.base, self.head, None
         steps = [side.query(COMPLETE_STEPS_SQL).arrow() for side in (base, head)]
         ranks = [Counter((row["run_id"], row["rank"]) for row in table.to_pylist()) for table in steps]
         if {*ranks[0].values()} != {*ranks[1].values()}:
-            base, head, first = equal_positions(base, head, self.min_effect)
+            base, head, first_steps_line = equal_positions(base, head, self.min_effect)
             steps = [side.query(COMPLETE_STEPS_SQL).arrow() for side in (base, head)]
         if all(table.num_rows for table in steps):
-            return steps, (first,) if first else ()
+            return steps, (first_steps_line,) if first_steps_line else ()
         if any(param.name == BY_STEP for param in contract.params):
             return None, ()
         hint = hints.fill("include all steps: {}", hints.option("all_steps"))
@@ -445,10 +445,10 @@ class Diff(Analyses[Result], Struct, frozen=True):
         with _side_tables(comparison, results, ranks) as con:
             rows = execute(con, contract, {}).to_pylist()
             # By the first measure with a value: times on the GPU are unknown in a trace of the CPU.
-            known = (
+            known_sizes = (
                 name for name in comparison.sizes if any(row[f"delta_{name}"] is not None for row in rows)
             )
-            size = next(known, comparison.sizes[0])
+            size = next(known_sizes, comparison.sizes[0])
             rows.sort(key=lambda row: -abs(row[f"delta_{size}"] or 0))
             keys = [tuple(row[key.name] for key in comparison.keys) for row in rows]
             jobs = {run.run: run.job for each in results for run in each.selected}
@@ -500,8 +500,8 @@ class _SideResult(Struct, frozen=True):
     @property
     def ranks(self) -> set[tuple[str, int]]:
         """Run and rank of the ranks with data."""
-        without = {(each.run_id, each.rank) for each in self.result.skipped}
-        return {(each.run, rank) for each in self.selected for rank in each.ranks} - without
+        without = {(skipped.run_id, skipped.rank) for skipped in self.result.skipped}
+        return {(run.run, rank) for run in self.selected for rank in run.ranks} - without
 
     def parts(self, contract: Contract, unit: str | None) -> dict[str, dict[int, int]]:
         """Run → rank → how many parts of a unit its sums cover; 1 without a unit."""
@@ -550,9 +550,11 @@ def _scope(
         per = f"per {unit} and rank" if unit else comparison.per
         return divisors, None, ["values are {}: base has {}, head has {}".format(per, *counts)]
     ranks = _common_ranks(results)
-    extra = {each.side: {rank for _, rank in each.ranks} - ranks for each in results}
+    extra = {side_result.side: {rank for _, rank in side_result.ranks} - ranks for side_result in results}
     notices = [
-        f"ignored, only in {side}: rank {rank_list(others)}" for side, others in extra.items() if others
+        f"ignored, only in {side}: rank {rank_list(ignored_ranks)}"
+        for side, ignored_ranks in extra.items()
+        if ignored_ranks
     ]
     if comparison.unit:
         notices.append(f"values are {comparison.per}, per {comparison.unit}")
@@ -561,12 +563,12 @@ def _scope(
 
 def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
     """The ranks with data on both sides; raises ParamError if there are none, or a side has more runs."""
-    if any(len(each.selected) != 1 for each in results):
+    if any(len(side.selected) != 1 for side in results):
         raise ParamError(
             hints.fill("{} requires exactly one run per side", hints.option("by_rank")),
             hints.fill("omit {}", hints.option("by_rank")),
         )
-    base_ranks, head_ranks = ({rank for _, rank in each.ranks} for each in results)
+    base_ranks, head_ranks = ({rank for _, rank in side.ranks} for side in results)
     if not base_ranks & head_ranks:
         hint = hints.fill("omit {}", hints.option("by_rank"))
         raise ParamError("base and head share no rank with data", hint)
@@ -580,24 +582,24 @@ def _side_tables(
     """A connection with the rows that are compared, as `base` and `head`, with names that recur."""
     from tracewarehouse.duck.engine import connect
 
-    divided = [each for each in comparison.measures if comparison.unit_of(each)]
+    divided = [side for side in comparison.measures if comparison.unit_of(side)]
     with connect() as con:
-        for each in results:
-            con.register(f"{each.side}_rows", each.result.arrow())
+        for side in results:
+            con.register(f"{side.side}_rows", side.result.arrow())
             folded = folded_names(comparison)
             if ranks is not None:  # sums of a rank are divided row by row
-                (parts,) = each.parts(comparison.contract, comparison.unit).values()
+                (parts,) = side.parts(comparison.contract, comparison.unit).values()
                 by = f"(MAP {parts}[rank] / {parts_of(comparison.unit)})"
                 folded |= {measure.name: f"{_quoted(measure)} / {by}" for measure in divided}
             changed = ", ".join(f"{value} AS {quote_name(name)}" for name, value in folded.items())
             columns = f"* REPLACE ({changed})" if changed else "*"
-            sql = f"SELECT result.{columns} FROM {each.side}_rows AS result"
-            if each.steps is not None:
-                con.register(f"{each.side}_steps", each.steps)
-                sql += f" SEMI JOIN {each.side}_steps USING (run_id, rank, step)"
+            sql = f"SELECT result.{columns} FROM {side.side}_rows AS result"
+            if side.steps is not None:
+                con.register(f"{side.side}_steps", side.steps)
+                sql += f" SEMI JOIN {side.side}_steps USING (run_id, rank, step)"
             if ranks is not None:
                 sql += f" WHERE rank IN ({', '.join(map(str, ranks))})"
-            con.execute(f"CREATE TABLE {each.side} AS {sql}")
+            con.execute(f"CREATE TABLE {side.side} AS {sql}")
         yield con
 
 
@@ -605,15 +607,15 @@ def _replicates(
     comparison: Comparison, results: Sequence[_SideResult]
 ) -> tuple[str | None, dict[str, Replicates]]:
     """The replicates of each side, and their kind in words: runs if there are enough, else steps."""
-    none: dict[str, Replicates] = {each.side: {} for each in results}
+    none: dict[str, Replicates] = {side.side: {} for side in results}
     if not comparison.combined:
         return None, none
     contract, unit = comparison.contract, comparison.unit_of(comparison.classifier)
-    by_run = {each.side: each.replicates(("run_id",), contract, unit) for each in results}
+    by_run = {side.side: side.replicates(("run_id",), contract, unit) for side in results}
     if sum(map(len, by_run.values())) >= MIN_SAMPLES:
         return "runs", by_run
-    with_steps = [each for each in results if each.steps is not None]
-    by_step = {each.side: each.replicates(("run_id", "step"), contract) for each in with_steps}
+    with_steps = [side for side in results if side.steps is not None]
+    by_step = {side.side: side.replicates(("run_id", "step"), contract) for side in with_steps}
     are_enough = len(by_step) == len(results) and sum(map(len, by_step.values())) >= MIN_SAMPLES
     return ("steps, within these runs only", by_step) if are_enough else (None, none)
 
@@ -649,7 +651,10 @@ def _replicate_values(
     for row in con.execute(sql).fetchall():
         key, replicate = row[: len(comparison.keys)], row[len(comparison.keys) : -1]
         values[key][(jobs[replicate[0]],) if width == 1 else replicate] += float(row[-1] or 0)
-    return [[values[key].get(each, 0.0) / ranks for each, ranks in replicates.items()] for key in keys]
+    return [
+        [values[key].get(replicate_key, 0.0) / ranks for replicate_key, ranks in replicates.items()]
+        for key in keys
+    ]
 
 
 def _verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[str, object]:

@@ -61,13 +61,16 @@ class Work(Struct, frozen=True):
     @property
     def divisors(self) -> tuple[dict[str, Fraction], dict[str, Fraction]]:
         """What the times of each run are divided by, of base and of head."""
-        base, head = ({run: of / self.scale for run, of in side.items()} for side in (self.base, self.head))
+        base, head = (
+            {run: step_work / self.scale for run, step_work in side.items()}
+            for side in (self.base, self.head)
+        )
         return base, head
 
     def scaled(self, step_ns: float) -> Work:
         """With the scale for runs whose mean step is about so long."""
-        scale, most = 1, max([*self.base.values(), *self.head.values()])
-        while step_ns * scale < _LEAST_NS * most and scale < 10**9:
+        scale, most_work = 1, max([*self.base.values(), *self.head.values()])
+        while step_ns * scale < _LEAST_NS * most_work and scale < 10**9:
             scale *= 1_000
         return replace(self, scale=scale)
 
@@ -78,7 +81,10 @@ def read_work(normalize: str, base: Selection, head: Selection) -> Work:
     Raises ParamError for anything else; TwError if a run lacks the label, or for a value of 0 or less.
     """
     unit = WorkUnit.parse(normalize)
-    before, after = ({each.run: unit.of(each.version) for each in side.selected()} for side in (base, head))
+    before, after = (
+        {selected_run.run: unit.of(selected_run.version) for selected_run in side.selected()}
+        for side in (base, head)
+    )
     return Work(unit.name, before, after)
 
 
@@ -180,19 +186,19 @@ def parse(text: str, catalog: Catalog) -> Gate:
 
     A bound that every recording meets, or none, is an error as well.
     """
-    value, metric, at = parse_statistic_prefix(text, catalog, len(text) - len(text.lstrip()))
+    value, metric, end = parse_statistic_prefix(text, catalog, len(text) - len(text.lstrip()))
     if value == "value" and metric.measures_steps:
         value = "mean"
-    if value == "absent" and not text[at:].strip():
+    if value == "absent" and not text[end:].strip():
         return Gate(text.strip(), metric, "<=", 0.0, "", False, value)
-    match = _BOUND.fullmatch(text, at) if value != "absent" else None
+    match = _BOUND.fullmatch(text, end) if value != "absent" else None
     if match is None:
-        what, hint = _mistake(text[at:].strip())
-        raise ExpressionError(f"gate {text!r}, character {at + 1}: {what}", hint)
+        mistake, hint = _mistake(text[end:].strip())
+        raise ExpressionError(f"gate {text!r}, character {end + 1}: {mistake}", hint)
     op, sign, number, unit = match.groups()
     _check_unit(text, match.start(4), metric, unit, bool(sign))
-    own = _OWN_UNIT.get(unit)
-    scale = 0.01 if unit == "%" else _SCALES[own][1][unit] if own else 1.0
+    metric_unit = _OWN_UNIT.get(unit)
+    scale = 0.01 if unit == "%" else _SCALES[metric_unit][1][unit] if metric_unit else 1.0
     bound = float(number) * scale * (-1 if sign == "-" else 1)
     gate = Gate(text.strip(), metric, op, bound, unit, bool(sign), value)
     _check_bound(gate)
@@ -229,16 +235,16 @@ def _mistake(text: str) -> tuple[str, str]:
 
 def _check_unit(text: str, at: int, metric: Metric, unit: str, signed: bool) -> None:
     """Raises ExpressionError if the bound's unit is not one of the metric's."""
-    position, own = f"gate {text!r}, character {at + 1}", metric.column.unit
-    if unit == "%" and not signed and own != "ratio":
+    position, metric_unit = f"gate {text!r}, character {at + 1}", metric.column.unit
+    if unit == "%" and not signed and metric_unit != "ratio":
         raise ExpressionError(
             f"{position}: % needs a sign (+ or -), since {metric} is not a ratio",
             "with a sign it bounds the change against base: <=+3%",
         )
-    if unit in _OWN_UNIT and own != _OWN_UNIT[unit]:
+    if unit in _OWN_UNIT and metric_unit != _OWN_UNIT[unit]:
         kind = _SCALES[_OWN_UNIT[unit]][0]
-        raise ExpressionError(f"{position}: {metric} is not {kind}", f"its unit is {own}")
-    if not unit and own == "ns":
+        raise ExpressionError(f"{position}: {metric} is not {kind}", f"its unit is {metric_unit}")
+    if not unit and metric_unit == "ns":
         raise ExpressionError(f"{position}: expected a unit", "one of %, ns, us, ms, s")
 
 
@@ -254,12 +260,15 @@ def evaluate(
     `known` is a test of the median step time that was done already.
     """
     options = options or GateOptions()
-    left, right = measure_statistic(gate.value, gate.metric, base, head)
+    base_values, head_values = measure_statistic(gate.value, gate.metric, base, head)
     if options.work is not None:
-        left, right = per_unit(left, options.work.base), per_unit(right, options.work.head)
+        base_values, head_values = (
+            per_unit(base_values, options.work.base),
+            per_unit(head_values, options.work.head),
+        )
     if gate.value != "median" or not gate.is_of_step_time:
         known = None
-    return decide(gate, left, right, known, options)
+    return decide(gate, base_values, head_values, known, options)
 
 
 def decide(
@@ -316,8 +325,8 @@ def _by_change(
         reason = hints.fill("{}; {}", NOT_TESTED, hint)
         return GateResult(gate, "inconclusive", base, head, change, reason=reason)
     if test is None or not gate.relative or not base:
-        why = "a run has the value 0" if gate.relative else "only changes in % have an interval"
-        return _by_value(gate, base, head, change, None if is_exact else f"not tested: {why}")
+        untested = "a run has the value 0" if gate.relative else "only changes in % have an interval"
+        return _by_value(gate, base, head, change, None if is_exact else f"not tested: {untested}")
     freedom = len(earlier.values) - 1 if earlier else runs - 2
     return _by_interval(gate, base, head, test.around(change), options.alpha, freedom)
 
@@ -334,21 +343,21 @@ def _by_steps(
     deviation = ASSUMED_DEVIATION
     if alike:
         deviation = alike.deviation if alike.is_short else alike.robust_deviation
-    known = len(alike.values) if alike else 0
-    wider = p_and_reach(0.0, math.sqrt(2), known - 1, _TAILS)[1] if known else _DEVIATIONS
-    near, far = (scale * (end + side * wider * deviation) for end, side in ((low, -1), (high, 1)))
+    recorded = len(alike.values) if alike else 0
+    wider = p_and_reach(0.0, math.sqrt(2), recorded - 1, _TAILS)[1] if recorded else _DEVIATIONS
+    low_end, high_end = (scale * (end + side * wider * deviation) for end, side in ((low, -1), (high, 1)))
     method = "one run per side" if within is None else "steps of one run per side"
-    found = _by_interval(gate, base, head, ShiftTest(scale * change, near, far, math.nan, method))
-    source = f"of {known} recorded runs" if known else "assumed"
+    result = _by_interval(gate, base, head, ShiftTest(scale * change, low_end, high_end, math.nan, method))
+    source = f"of {recorded} recorded runs" if recorded else "assumed"
     runs = " + ".join(str(len(side.values)) for side in sides)
     reason = (
         f"{runs} runs: the interval is {wider:.2g} σ wider, σ between runs {100 * deviation:.2g} % ({source})"
     )
-    if found.outcome == "inconclusive":
+    if result.outcome == "inconclusive":
         # The deviation of one run: between runs, and by the interval of the difference of two.
         total = math.hypot(deviation, (high - low) / _INTERVAL_OF_TWO)
         reason = f"{reason}; {_runs_that_decide(change, gate.bound / scale, total, options.alpha)}"
-    return replace(found, reason=reason)
+    return replace(result, reason=reason)
 
 
 def _test_within_runs(value: Statistic, sides: tuple[Measured, Measured], alpha: float) -> ShiftTest | None:
@@ -363,15 +372,15 @@ def _test_within_runs(value: Statistic, sides: tuple[Measured, Measured], alpha:
     mean = fmean(base) if base and head and len(base) + len(head) >= MIN_SAMPLES else 0.0
     if not mean:
         return None
-    return student_t([each / mean for each in base], [each / mean for each in head], alpha)
+    return student_t([value_ns / mean for value_ns in base], [value_ns / mean for value_ns in head], alpha)
 
 
 def _runs_that_decide(change: float, bound: float, deviation: float, alpha: float) -> str:
     """How many runs per side show on which side of the bound such a change is."""
-    apart = abs(math.log1p(change) - math.log1p(bound)) if min(change, bound) > -1 else math.inf
-    if apart <= deviation / MAX_RESOLUTION:
+    distance = abs(math.log1p(change) - math.log1p(bound)) if min(change, bound) > -1 else math.inf
+    if distance <= deviation / MAX_RESOLUTION:
         return "the change is too close to the bound to be decided by runs"
-    return f"about {runs_needed(deviation, apart, alpha=alpha)} runs per side would decide"
+    return f"about {runs_needed(deviation, distance, alpha=alpha)} runs per side would decide"
 
 
 def _test_between_runs(

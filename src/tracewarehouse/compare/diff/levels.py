@@ -95,10 +95,14 @@ class Row(Struct, frozen=True):
         word, work = self.joined or self._word, self._work
         if work and self.base and word != "unchanged":
             unit = self.work_unit or "work"
-            ratio, each = work[1] / work[0], f"time per {unit.removesuffix('s')}"
+            ratio, time_per_unit = work[1] / work[0], f"time per {unit.removesuffix('s')}"
             time = self.head / self.base / ratio
-            text = f"{each} {100 * float(time - 1):+.0f} %" if _changed(time) else f"same {each}"
-            return f"{word}, {unit} × {float(f'{float(ratio):.3g}')}, {text}"
+            per_work = (
+                f"{time_per_unit} {100 * float(time - 1):+.0f} %"
+                if _changed(time)
+                else f"same {time_per_unit}"
+            )
+            return f"{word}, {unit} × {float(f'{float(ratio):.3g}')}, {per_work}"
         if self.joined in (None, "fused", "split") or not (self.base and self.base_count and self.head_count):
             return word
         time = self.head / self.head_count / (self.base / self.base_count)
@@ -176,10 +180,10 @@ class Level(Struct, frozen=True):
         """The first `count` rows, and the others combined into one row, so that the sum is unchanged."""
         if len(self.rows) <= count + 1:
             return self
-        first, rest = self.rows[:count], self.rows[count:]
-        base, head = sum((row.base for row in rest), ZERO), sum((row.head for row in rest), ZERO)
-        other = Row(f"other ({len(rest):,} rows)", base, head, folded=len(rest))
-        return replace(self, rows=(*first, other))
+        largest, others = self.rows[:count], self.rows[count:]
+        base, head = sum((row.base for row in others), ZERO), sum((row.head for row in others), ZERO)
+        combined = Row(f"other ({len(others):,} rows)", base, head, folded=len(others))
+        return replace(self, rows=(*largest, combined))
 
     def result(self, count: int | None = None) -> Result:
         """The rows in whole ns, which sum to the rounded means; `count` rows and the others as one."""
@@ -218,10 +222,10 @@ def with_awaited_folded(rows: Sequence[Row]) -> list[Row]:
     change = abs(sum((row.delta for row in rows), ZERO))
     least = max(_LEAST_CHANGE * change, _LEAST_TIME * sum((row.base for row in rows), ZERO))
     awaited = sorted(filter(lambda row: awaited_rank(row.part), rows), key=lambda row: -abs(row.delta))
-    kept = [row.part for row in awaited[:_MOST_AWAITED] if abs(row.delta) >= least]
-    folded = [row for row in rows if row.part.startswith(WAIT) and row.part not in kept]
-    others = [row for row in rows if not row.part.startswith(WAIT) or row.part in kept]
-    return [*others, _sum_of_waits(folded)] if folded else others
+    kept_names = [row.part for row in awaited[:_MOST_AWAITED] if abs(row.delta) >= least]
+    folded = [row for row in rows if row.part.startswith(WAIT) and row.part not in kept_names]
+    other_rows = [row for row in rows if not row.part.startswith(WAIT) or row.part in kept_names]
+    return [*other_rows, _sum_of_waits(folded)] if folded else other_rows
 
 
 def _sum_of_waits(rows: Sequence[Row]) -> Row:
@@ -466,16 +470,16 @@ def long_steps(side: Selection, beyond_ns: float, on_host: bool) -> str | None:
     with scratch() as con:
         con.register("account", account.arrow())
         con.register("complete", side.query(COMPLETE_STEPS).arrow())
-        found = con.execute(_LONG_STEPS, {"long": _LONG}).fetchall()
-    if not found or sum(row[3] for row in found) < _EXPLAINED * beyond_ns * found[0][4]:
+        long_rows = con.execute(_LONG_STEPS, {"long": _LONG}).fetchall()
+    if not long_rows or sum(row[3] for row in long_rows) < _EXPLAINED * beyond_ns * long_rows[0][4]:
         return None
-    run, step, *_, steps, cause = found[0]
-    shortest, longest = (f"{pick(row[2] for row in found):.3g}" for pick in (min, max))
+    run, step, *_, steps, cause = long_rows[0]
+    shortest, longest = (f"{pick(row[2] for row in long_rows):.3g}" for pick in (min, max))
     ratio = longest if shortest == longest else f"{shortest} to {longest}"
     of_run = f" of {run}" if len(side.selected()) > 1 else ""
-    on_rank = f" on rank {cause['rank']}" if any(len(each.ranks) > 1 for each in side.selected()) else ""
-    what = f"step {step}{of_run}: {category_name(cause['category'])}{on_rank}"
-    return f"{len(found):,} of {plural(steps, 'step')} took {ratio} × as long ({what})"
+    on_rank = f" on rank {cause['rank']}" if any(len(run.ranks) > 1 for run in side.selected()) else ""
+    place = f"step {step}{of_run}: {category_name(cause['category'])}{on_rank}"
+    return f"{len(long_rows):,} of {plural(steps, 'step')} took {ratio} × as long ({place})"
 
 
 def both_have_attribution(base: Selection, head: Selection) -> bool:

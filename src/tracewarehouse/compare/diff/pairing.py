@@ -71,12 +71,12 @@ class _Part(Struct, frozen=True):
     @property
     def operators(self) -> set[str]:
         """The names of the operators that launch it."""
-        return {(each.op_sig or "").partition(" ")[0] for each in self.own} - {""}
+        return {(kernel.op_sig or "").partition(" ")[0] for kernel in self.own} - {""}
 
     @property
     def words(self) -> set[str]:
         """The operations in its name and in those of its operators."""
-        return {word for text in (self.name, *self.operators) for word in _words(text)}
+        return {word for name in (self.name, *self.operators) for word in _words(name)}
 
     def is_enough(self, whole: _Part) -> bool:
         """Whether it ran at least as often as what may do its work, too."""
@@ -97,15 +97,15 @@ def replacements(base: Sequence[LocatedKernel], head: Sequence[LocatedKernel], s
     or is the only new one in a module that they vanished from.
     """
     paths = {kernel.path_sig for kernel in base} & {kernel.path_sig for kernel in head}
-    found: Found = ({}, {})
+    joined: Found = ({}, {})
     sides = _with_other_calls(base, head, scale)
     for match in (_fused_or_split, _renamed):
         for place in range(_EVERYWHERE + 1):
             locate = partial(_location, place, paths)
-            for removed, added in _differences(sides, scale, locate, found):
+            for removed, added in _differences(sides, scale, locate, joined):
                 for old, new in match(removed, added, place):
-                    _join(found, old, new)
-    return found
+                    _join(joined, old, new)
+    return joined
 
 
 # Places, the narrowest first: path and operator, path, operator where paths differ, and these.
@@ -129,13 +129,13 @@ def _location(place: int, paths: Container[str | None], kernel: LocatedKernel) -
 
 def _with_other_calls(base: Sequence[LocatedKernel], head: Sequence[LocatedKernel], scale: float) -> Cells:
     """The kernels of both sides at locations where they have more or fewer calls."""
-    more: dict[LocatedKernel, float] = defaultdict(float)
+    additional_calls: dict[LocatedKernel, float] = defaultdict(float)
     for side, factor in ((base, -scale), (head, 1.0)):
-        for each in side:
-            more[replace(each, count=0, ns=0)] += factor * each.count
+        for located in side:
+            additional_calls[replace(located, count=0, ns=0)] += factor * located.count
 
     def differs(kernel: LocatedKernel) -> bool:
-        return abs(more[replace(kernel, count=0, ns=0)]) > _COUNT_TOLERANCE * kernel.count
+        return abs(additional_calls[replace(kernel, count=0, ns=0)]) > _COUNT_TOLERANCE * kernel.count
 
     return list(filter(differs, base)), list(filter(differs, head))
 
@@ -150,7 +150,7 @@ def _differences(sides: Cells, scale: float, locate: Locate, found: Found) -> It
     for names in located.values():
         changed: tuple[list[_Part], list[_Part]] = ([], [])
         for name, cells in names.items():
-            base, head = (sum(each.count for each in side) for side in cells)
+            base, head = (sum(cell.count for cell in side) for side in cells)
             if not _as_often(scale * base, head):
                 changed[head > scale * base].append(_Part(name, abs(head - scale * base), cells))
         if all(changed):
@@ -165,26 +165,28 @@ def _join(found: Found, old: Parts, new: Parts) -> None:
     """Joins these kernels of base and head, with what is left of them on the other side."""
     change = "fused" if len(old) > len(new) else "split"
     if len(old) == len(new):
-        dtypes = [dtype for (part,) in (old, new) if (dtype := _dtype(part.own[0]))]
+        dtypes = [dtype for (kernel,) in (old, new) if (dtype := _dtype(kernel.own[0]))]
         change = f"{RETYPED}{REPLACED.join(dtypes)}" if len({*dtypes}) == 2 else "replaced"
-    joined = Joined(tuple(part.name for part in old), tuple(part.name for part in new), change)
-    for part in (*old, *new):
-        for side, cells in zip(found, part.cells, strict=True):
+    joined = Joined(tuple(kernel.name for kernel in old), tuple(kernel.name for kernel in new), change)
+    for kernel in (*old, *new):
+        for side, cells in zip(found, kernel.cells, strict=True):
             side.update(dict.fromkeys(cells, joined))
 
 
 def _renamed(removed: Parts, added: Parts, place: int) -> Matches:
     """Those that agree more with each other than with any other."""
     scores: dict[tuple[int, int], tuple[bool, float]] = {}
-    for (left, old), (right, new) in product(enumerate(removed), enumerate(added)):
+    for (old_index, old), (new_index, new) in product(enumerate(removed), enumerate(added)):
         is_similar = _stem(old.name) == _stem(new.name) and old.words == new.words
-        does = role_of(old.name)
-        fits = is_similar or place < _MODULE or (place == _MODULE and does is not None)
-        if fits and does == role_of(new.name) and _as_often(old.calls, new.calls):
-            scores[left, right] = is_similar, _same_shapes(old, new)
+        role = role_of(old.name)
+        fits = is_similar or place < _MODULE or (place == _MODULE and role is not None)
+        if fits and role == role_of(new.name) and _as_often(old.calls, new.calls):
+            scores[old_index, new_index] = is_similar, _same_shapes(old, new)
 
     def is_best(pair: tuple[int, int]) -> bool:
-        rivals = (other for other in scores if (pair[0] == other[0]) != (pair[1] == other[1]))
+        rivals = (
+            other_pair for other_pair in scores if (pair[0] == other_pair[0]) != (pair[1] == other_pair[1])
+        )
         return all(scores[pair] > scores[rival] for rival in rivals)
 
     while best := next(filter(is_best, scores), None):
@@ -196,8 +198,10 @@ def _renamed(removed: Parts, added: Parts, place: int) -> Matches:
 
 def _same_shapes(old: _Part, new: _Part) -> float:
     """The share of the shapes of inputs that both have."""
-    one, other = ({*_SHAPE.findall(" ".join(each.op_sig or "" for each in part.own))} for part in (old, new))
-    return len(one & other) / max(len(one | other), 1)
+    old_shapes, new_shapes = (
+        {*_SHAPE.findall(" ".join(cell.op_sig or "" for cell in kernel.own))} for kernel in (old, new)
+    )
+    return len(old_shapes & new_shapes) / max(len(old_shapes | new_shapes), 1)
 
 
 def _fused_or_split(removed: Parts, added: Parts, place: int) -> Matches:
@@ -209,19 +213,19 @@ def _wholes(wholes: Parts, parts: Parts, place: int) -> Iterator[tuple[_Part, Pa
     """Kernels of one side that do what several of the other side did, and these, if no other one does."""
     claims = [(whole, _named(whole, parts)) for whole in wholes]
     if place in (_MODULE, _PARENT) and len(wholes) == 1:
-        claims = [(whole, named or _all_in_one(whole, parts)) for whole, named in claims]
-    counts = Counter(part.name for _, claimed in claims for part in claimed)
+        claims = [(whole, by_name or _all_in_one(whole, parts)) for whole, by_name in claims]
+    counts = Counter(kernel.name for _, claimed in claims for kernel in claimed)
     for whole, claimed in claims:
-        if len(claimed) > 1 and all(counts[part.name] == 1 for part in claimed):
+        if len(claimed) > 1 and all(counts[kernel.name] == 1 for kernel in claimed):
             yield whole, claimed
 
 
 def _named(whole: _Part, parts: Parts) -> Parts:
     """The parts whose work is in the name of the whole; none if one word means several of them."""
-    said = whole.words & {*_words(whole.name), MATRIX_PRODUCT}
-    named = [part for part in parts if part.is_enough(whole) and said & part.words]
-    words = Counter(word for part in named for word in said & part.words)
-    return named if max(words.values(), default=0) == 1 else []
+    operations = whole.words & {*_words(whole.name), MATRIX_PRODUCT}
+    candidates = [part for part in parts if part.is_enough(whole) and operations & part.words]
+    words = Counter(word for part in candidates for word in operations & part.words)
+    return candidates if max(words.values(), default=0) == 1 else []
 
 
 def _all_in_one(whole: _Part, parts: Parts) -> Parts:
@@ -229,16 +233,16 @@ def _all_in_one(whole: _Part, parts: Parts) -> Parts:
 
     A matrix product cannot just vanish: the operator of another part can have taken over its work.
     """
-    rest = [part for part in parts if not is_conversion(part.name)]
-    role, roles = role_of(whole.name), {role_of(part.name) for part in rest}
-    stayed = {role_of(part.name) for part in rest if whole.operators & part.operators}
+    others = [part for part in parts if not is_conversion(part.name)]
+    role, roles = role_of(whole.name), {role_of(part.name) for part in others}
+    stayed = {role_of(part.name) for part in others if whole.operators & part.operators}
     took_over = role in (None, "pointwise") and MATRIX_PRODUCT in roles - stayed
     is_attention = role == "attention" and MATRIX_PRODUCT in roles
     fits = (is_attention or role in {None, *roles}) and (took_over or not stayed)
     is_often = (
-        _as_often(part.calls, whole.calls) or (is_attention and part.is_enough(whole)) for part in rest
+        _as_often(part.calls, whole.calls) or (is_attention and part.is_enough(whole)) for part in others
     )
-    return rest if fits and all(is_often) else []
+    return others if fits and all(is_often) else []
 
 
 def _stem(name: str) -> str:
@@ -274,9 +278,9 @@ def role_of(name: str) -> str | None:
 
 def _words(name: str) -> set[str]:
     """The operations in a name."""
-    found = {word.lower() for word in _WORD.findall(name)}
-    is_product = _PRODUCTS & found or role_of(name) == MATRIX_PRODUCT
-    return found & _OPERATIONS | ({MATRIX_PRODUCT} if is_product else set())
+    words = {word.lower() for word in _WORD.findall(name)}
+    is_product = _PRODUCTS & words or role_of(name) == MATRIX_PRODUCT
+    return words & _OPERATIONS | ({MATRIX_PRODUCT} if is_product else set())
 
 
 def is_conversion(name: str) -> bool:
@@ -294,8 +298,15 @@ _NAMED_TYPE = late_regex(
 def _dtype(kernel: LocatedKernel) -> str | None:
     """The type it computes in: that of its operator's first input, else by its name."""
     recorded = _TYPE.search(kernel.op_sig or "")
-    name, lowered = recorded[1].lower().removeprefix("c10::") if recorded else "", kernel.name.lower()
+    recorded_type, lowered = (
+        recorded[1].lower().removeprefix("c10::") if recorded else "",
+        kernel.name.lower(),
+    )
     by_name = _NAMED_TYPE.search(lowered)
-    named = by_name.lastgroup if by_name else None
-    known = "fp8" if name.startswith("float8") else _TYPES.get(name)
-    return named if known is None or (known, named) == ("fp32", "tf32") else known
+    dtype_by_name = by_name.lastgroup if by_name else None
+    dtype_by_input = "fp8" if recorded_type.startswith("float8") else _TYPES.get(recorded_type)
+    return (
+        dtype_by_name
+        if dtype_by_input is None or (dtype_by_input, dtype_by_name) == ("fp32", "tf32")
+        else dtype_by_input
+    )

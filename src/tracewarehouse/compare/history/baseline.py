@@ -52,7 +52,7 @@ class Compared(Struct, frozen=True):
     @property
     def first(self) -> tuple[int, str]:
         """When the first of them started, as the sort key of runs."""
-        return min(each.version.brief.order for each in (*(self.base or ()), *self.head))
+        return min(run.version.brief.order for run in (*(self.base or ()), *self.head))
 
 
 class Baseline(Struct, frozen=True):
@@ -84,33 +84,31 @@ def find_baseline(
     `unit`, times and sizes are per unit, also for the change points, and runs that do not say their work are
     left out. Raises NoBaseline if there are fewer.
     """
-    wanted = configuration(compared.head[0].version, compared.same)
-    alike = [each for each in recorded if configuration(each.version, compared.same) == wanted]
-    whole = [each for each in alike if len(each.version.ranks) >= (expected_ranks(each.version) or 0)]
-    before = [each for each in whole if each.version.brief.order < compared.first]
+    own_configuration = configuration(compared.head[0].version, compared.same)
+    alike_runs = [run for run in recorded if configuration(run.version, compared.same) == own_configuration]
+    whole_runs = [run for run in alike_runs if len(run.version.ranks) >= (expected_ranks(run.version) or 0)]
+    before = [run for run in whole_runs if run.version.brief.order < compared.first]
     form = ValueForm(statistic, unit if is_normalized(metric) else None)
     analysis = RecordedAnalysis.of(metric.contract, catalog)
     definition = analysis.definition(compared.head[0].version)
-    every: tuple[Series, ...] = ()
+    all_series: tuple[Series, ...] = ()
     with suppress(NothingRecorded):
-        every = build_history(store, catalog, metric, before, form=form).series
-    found = next((series for series in every if series.definition == definition), None)
-    points = _last_level(found)[-MAX_EARLIER:] if found else ()
-    since = found.changes[-1].after if found and found.changes else ""
+        all_series = build_history(store, catalog, metric, before, form=form).series
+    current_series = next((series for series in all_series if series.definition == definition), None)
+    points = _last_level(current_series)[-MAX_EARLIER:] if current_series else ()
+    since = current_series.changes[-1].after if current_series and current_series.changes else ""
     if len(points) < (MIN_SINCE if since and compared.base is None else least):
-        what = f"{plural(len(points), 'recorded run')} of {form.title(metric)}"
-        unrecorded = len(before) - (len(found.points) if found else 0)
-        has_other_rules = any(
-            differ_in_rules(analysis.definition(each.version), definition) for each in before
-        )
+        runs_text = f"{plural(len(points), 'recorded run')} of {form.title(metric)}"
+        unrecorded = len(before) - (len(current_series.points) if current_series else 0)
+        has_other_rules = any(differ_in_rules(analysis.definition(run.version), definition) for run in before)
         command = hints.call("upgrade") if has_other_rules else hints.record(metric.contract.name)
-        raise _no_baseline(what, compared, command, unrecorded)
+        raise _no_baseline(runs_text, compared, command, unrecorded)
     # The places of the runs of base and head among runs of this configuration; that of the first point is 0.
     sides = (compared.base or (), compared.head)
-    runs = {run.selector: run for run in (*alike, *sides[0], *sides[1])}
+    runs = {run.selector: run for run in (*alike_runs, *sides[0], *sides[1])}
     ordered = sorted(runs, key=lambda name: runs[name].version.brief.order)
-    first = ordered.index(f"{points[0].run}@v{points[0].number}")
-    place = {name: at - first for at, name in enumerate(ordered)}
+    first_place = ordered.index(f"{points[0].run}@v{points[0].number}")
+    place = {name: index - first_place for index, name in enumerate(ordered)}
     base_at, head_at = (tuple(place[run.selector] for run in side) for side in sides)
     values = tuple(point.value or 0.0 for point in points)
     return Baseline(points, Earlier(values, base_at, head_at, compared.base is None, since))
@@ -179,11 +177,11 @@ def sides_with_history(
                 raise
             return None
 
-    found = find(step_time)
+    step_time_baseline = find(step_time)
     if before is None:
-        if not found.stored:
+        if not step_time_baseline.stored:
             raise TwError("the traces of all runs of the baseline are removed", "name a stored run as base")
-        before = selection.select(found.stored[-_BREAKDOWN_RUNS:])
+        before = selection.select(step_time_baseline.stored[-_BREAKDOWN_RUNS:])
     return before, after, earlier, alike_runs(selection, compared)
 
 
@@ -254,9 +252,11 @@ class PartsEvent(Struct, frozen=True):
 
     def __str__(self) -> str:
         listed = "; ".join(map(str, self.parts[:_LISTED]))
-        more = f"; {len(self.parts) - _LISTED:,} more" if len(self.parts) > _LISTED else ""
+        others = f"; {len(self.parts) - _LISTED:,} more" if len(self.parts) > _LISTED else ""
         count = plural(len(self.parts), "part")
-        return f"between {one_line(self.before)} and {one_line(self.after)}, {count} changed: {listed}{more}"
+        return (
+            f"between {one_line(self.before)} and {one_line(self.after)}, {count} changed: {listed}{others}"
+        )
 
 
 class _Series(Struct, frozen=True):
@@ -283,24 +283,26 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
     for kind, (name, *_) in _SOURCES.items():
         analysis = RecordedAnalysis.of(catalog.get(name, kind="analysis"), catalog)
         recorded[kind] = recorded_files(store, analysis, selected)
-    most = max(map(len, recorded.values()))
-    if not most:
+    most_runs = max(map(len, recorded.values()))
+    if not most_runs:
         names = [name for name, *_ in _SOURCES.values()]
         raise TwError(f"no recorded results of {', '.join(names)}", hints.record(names[0]))
     # Of the kinds that have nearly all of the runs.
-    files = {kind: paths for kind, paths in recorded.items() if len(paths) >= _ENOUGH * most}
-    runs = [run for run in next(iter(files.values())) if all(run in of for of in files.values())]
+    files = {kind: paths for kind, paths in recorded.items() if len(paths) >= _ENOUGH * most_runs}
+    runs = [run for run in next(iter(files.values())) if all(run in paths for paths in files.values())]
     series = [
         each
         for kind, paths in files.items()
         for each in _part_series(kind, runs, *part_values(store, paths, *_SOURCES[kind][1:]))
     ]
-    found: dict[int, PartChange] = {}
+    change_of_part: dict[int, PartChange] = {}
     for change in part_changes([*(each.adjusted for each in series), *(each.calls for each in series)]):
         part = change.part % len(series)
-        if part not in found or change.part >= len(series):
-            found[part] = change
-    return tuple(_events(runs, [(each.at, _moved(series[part], each)) for part, each in found.items()]))
+        if part not in change_of_part or change.part >= len(series):
+            change_of_part[part] = change
+    return tuple(
+        _events(runs, [(each.at, _moved(series[part], each)) for part, each in change_of_part.items()])
+    )
 
 
 def _part_series(
@@ -327,10 +329,10 @@ def _moved(series: _Series, change: PartChange) -> MovedPart:
 
 def _events(runs: Sequence[str], moved: list[tuple[int, MovedPart]]) -> Iterator[PartsEvent]:
     """Changes within `_NEAR` runs of the first as one event, at the place of the largest."""
-    left = sorted(moved, key=lambda each: each[0])
-    while left:
-        near = [each for each in left if each[0] - left[0][0] <= _NEAR]
-        left = left[len(near) :]
-        near.sort(key=lambda each: -abs(each[1].ns[1] - each[1].ns[0]))
-        at = near[0][0]
-        yield PartsEvent(runs[at - 1], runs[at], tuple(part for _, part in near))
+    remaining = sorted(moved, key=lambda each: each[0])
+    while remaining:
+        together = [each for each in remaining if each[0] - remaining[0][0] <= _NEAR]
+        remaining = remaining[len(together) :]
+        together.sort(key=lambda each: -abs(each[1].ns[1] - each[1].ns[0]))
+        position = together[0][0]
+        yield PartsEvent(runs[position - 1], runs[position], tuple(part for _, part in together))

@@ -293,33 +293,36 @@ def build_series(
     """The points in time order, with the levels and changes of those that have a value."""
     from tracewarehouse.compare.stats.change_points import find_levels
 
-    known = [point for point in points if point.value is not None]
-    values = [point.value for point in known if point.value is not None]
-    found = find_levels(values, min_effect)
-    detected = found.points
-    edges = [0, *(each.at for each in detected), len(values)]
+    measured = [point for point in points if point.value is not None]
+    values = [point.value for point in measured if point.value is not None]
+    levels_found = find_levels(values, min_effect)
+    detected = levels_found.points
+    edges = [0, *(change_point.at for change_point in detected), len(values)]
     levels = [median(values[start:end]) for start, end in zip(edges, edges[1:], strict=False) if end > start]
     changes = tuple(
-        _change(known, each, levels[at], levels[at + 1], reasons) for at, each in enumerate(detected)
+        _change(measured, change_point, levels[index], levels[index + 1], reasons)
+        for index, change_point in enumerate(detected)
     )
-    level_of = {id(point): levels[bisect(edges, at) - 1] for at, point in enumerate(known)}
+    level_of = {id(point): levels[bisect(edges, index) - 1] for index, point in enumerate(measured)}
     leveled = tuple(replace(point, level=level_of.get(id(point))) for point in points)
-    return Series(name, definition, leveled, changes, found.trend)
+    return Series(name, definition, leveled, changes, levels_found.trend)
 
 
 def _change(
     known: Sequence[Point], detected: ChangePoint, old: float, new: float, reasons: Reasons
 ) -> Change:
     before, after, earliest, latest = (
-        known[at] for at in (detected.at - 1, detected.at, detected.earliest, detected.latest)
+        known[index] for index in (detected.at - 1, detected.at, detected.earliest, detected.latest)
     )
-    places = range(min(detected.earliest, detected.at) - 1, max(detected.latest, detected.at) + 1)
-    closest = (known[at] for at in sorted(places, key=lambda at: abs(at - detected.at)))
-    found = ((reasons.get((point.run, point.source)), point.selector) for point in closest)
-    why, at = next((each for each in found if each[0]), (None, None))
+    positions = range(min(detected.earliest, detected.at) - 1, max(detected.latest, detected.at) + 1)
+    closest = (known[index] for index in sorted(positions, key=lambda index: abs(index - detected.at)))
+    reasons_nearby = ((reasons.get((point.run, point.source)), point.selector) for point in closest)
+    reason, index = next(
+        (reason_and_run for reason_and_run in reasons_nearby if reason_and_run[0]), (None, None)
+    )
     return Change(
         before.name, after.name, *_size(detected, old, new), earliest.name, latest.name,
-        old, new, why, at, tuple(known[place].selector for place in places),
+        old, new, reason, index, tuple(known[position].selector for position in positions),
     )  # fmt: skip
 
 
@@ -345,10 +348,10 @@ def failing_changes(history: History, fail_on: FailOn = "worse", since: str | No
     _check_since(history, since)
     texts = []
     for series in history.series:
-        first = _first_position(series, since)
+        first_position = _first_position(series, since)
         for change, position in zip(series.changes, series.change_positions, strict=True):
             is_bad = fail_on == "any" or history.verdict(change) != "better"
-            if position >= first and is_bad and change.why is None:
+            if position >= first_position and is_bad and change.why is None:
                 texts.append(_text(history, series, change))
     return texts
 
@@ -367,25 +370,25 @@ def _check_since(history: History, since: str | None) -> None:
 
 def _first_position(series: Series, since: str | None) -> int:
     """The index in `known` from which changes count."""
-    known = series.known
+    measured = series.known
     if since is None:
-        return len(known) - NEWEST
-    names = [point.name for point in known]
+        return len(measured) - NEWEST
+    names = [point.name for point in measured]
     if since in names:
         return names.index(since)
     start: int | None = next((point.time_ns for point in series.points if point.name == since), None)
     age = age_ns(since)
-    if age is not None and known:
-        start = known[-1].time_ns - age
+    if age is not None and measured:
+        start = measured[-1].time_ns - age
     if start is None:
-        return len(known)
-    return next((at for at, point in enumerate(known) if point.time_ns >= start), len(known))
+        return len(measured)
+    return next((index for index, point in enumerate(measured) if point.time_ns >= start), len(measured))
 
 
 def _text(history: History, series: Series, change: Change) -> str:
     levels = f"{show(change.old, history.unit)} → {show(change.new, history.unit)}"
-    where = history.measured + (f" ({series.name})" if series.name else "")
-    return f"{where}: {levels}, {change.effect}, between {change.before} and {change.after}"
+    subject = history.measured + (f" ({series.name})" if series.name else "")
+    return f"{subject}: {levels}, {change.effect}, between {change.before} and {change.after}"
 
 
 _RUNS_NAMED = 8  # in a hint
@@ -414,9 +417,9 @@ def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None)
     name, source = _acknowledged_name(metric), run.version.source
     key = acknowledgement_key(name, run.run, source)
     if why is None:
-        known = acknowledgements(store, metric)
-        if (run.run, source) not in known:
-            runs = sorted({acknowledged for acknowledged, _ in known})
+        acknowledged_runs = acknowledgements(store, metric)
+        if (run.run, source) not in acknowledged_runs:
+            runs = sorted({acknowledged for acknowledged, _ in acknowledged_runs})
             shown = ", ".join(runs[:_RUNS_NAMED]) + (", …" if len(runs) > _RUNS_NAMED else "")
             hint = f"acknowledged: {shown}" if runs else "no run has one"
             raise TwError(f"{run.run} has no acknowledgement of {metric}", hint)
@@ -431,7 +434,11 @@ def acknowledgements(store: Store, metric: Metric) -> dict[tuple[str, str], str]
     """(run, source) → reason, for the metric."""
     name = _acknowledged_name(metric)
     stored = [Acknowledgement(**fields) for fields in store.acknowledged()]
-    return {(each.run, each.source): each.why for each in stored if each.metric == name}
+    return {
+        (acknowledgement.run, acknowledgement.source): acknowledgement.why
+        for acknowledgement in stored
+        if acknowledgement.metric == name
+    }
 
 
 def notices_on_acknowledged(history: History, stored: Sequence[str], removed: Sequence[str]) -> Iterator[str]:
@@ -445,9 +452,9 @@ def notices_on_acknowledged(history: History, stored: Sequence[str], removed: Se
                 if is_shown
                 else f"{run} is not in this history"
             )
-        yield from (_shown(each) for each in changes if each.acknowledged_at not in (None, run))
+        yield from (_shown(change) for change in changes if change.acknowledged_at not in (None, run))
     for run in removed:
-        yield from (_shown(each) for each in _changes_at(history, run) if each.why is not None)
+        yield from (_shown(change) for change in _changes_at(history, run) if change.why is not None)
 
 
 def _changes_at(history: History, run: str) -> list[Change]:
@@ -482,12 +489,18 @@ def _text_chart(history: History, series: Series, width: int) -> Iterator[str]:
     margin = max(map(len, labels.values()))
     columns = max(10, min(width - margin - 2, len(series.known)))
     rows = _plot_area(series, low, high, columns)
-    for at, row in enumerate(rows):
-        yield f"{labels.get(at, '').rjust(margin)} ┤{row}".rstrip()
+    for index, row in enumerate(rows):
+        yield f"{labels.get(index, '').rjust(margin)} ┤{row}".rstrip()
     yield " " * (margin + 2) + _change_markers(series, columns)
     ends = series.points[0], series.points[-1]
-    first, last = (f"{datetime.fromtimestamp(point.time_ns // 10**9, UTC):%Y-%m-%d}" for point in ends)
-    dates = f"{first}{last.rjust(columns - len(first))}" if columns > 2 * len(first) else f"{first} to {last}"
+    first_date, last_date = (
+        f"{datetime.fromtimestamp(point.time_ns // 10**9, UTC):%Y-%m-%d}" for point in ends
+    )
+    dates = (
+        f"{first_date}{last_date.rjust(columns - len(first_date))}"
+        if columns > 2 * len(first_date)
+        else f"{first_date} to {last_date}"
+    )
     yield " " * (margin + 2) + dates
 
 
@@ -495,12 +508,12 @@ def _plot_area(series: Series, low: float, high: float, columns: int) -> list[st
     """Rows of characters: braille dots for runs, a line for their level in characters without a run."""
     dots = [[0] * columns for _ in range(_TERMINAL_HEIGHT)]
     levels = [[False] * columns for _ in range(_TERMINAL_HEIGHT)]
-    for at, point in enumerate(series.known):
-        x = at * columns * 2 // len(series.known)
-        y = _dot_row(point.value or 0.0, low, high)
-        dots[y // 4][x // 2] |= _BRAILLE_BITS[y % 4][x % 2]
+    for index, point in enumerate(series.known):
+        dot_column = index * columns * 2 // len(series.known)
+        dot_row = _dot_row(point.value or 0.0, low, high)
+        dots[dot_row // 4][dot_column // 2] |= _BRAILLE_BITS[dot_row % 4][dot_column % 2]
         if point.level is not None:
-            levels[_dot_row(point.level, low, high) // 4][x // 2] = True
+            levels[_dot_row(point.level, low, high) // 4][dot_column // 2] = True
     return [
         "".join(
             chr(0x2800 + mask) if mask else _LEVEL if has_level else " "
@@ -512,28 +525,28 @@ def _plot_area(series: Series, low: float, high: float, columns: int) -> list[st
 
 def _dot_row(value: float, low: float, high: float) -> int:
     """The row of dots from the top; values outside the range are drawn at the edge."""
-    last = _TERMINAL_HEIGHT * 4 - 1
-    return min(last, max(0, round((high - value) / (high - low) * last)))
+    last_row = _TERMINAL_HEIGHT * 4 - 1
+    return min(last_row, max(0, round((high - value) / (high - low) * last_row)))
 
 
 def _change_markers(series: Series, columns: int) -> str:
     """A number below each change, if there is space for it."""
-    text = [" "] * columns
+    characters = [" "] * columns
     for number, position in enumerate(series.change_positions, 1):
-        at = position * columns // len(series.known)
+        column = position * columns // len(series.known)
         marker = f"▲{number}"
-        if all(character == " " for character in text[at : at + len(marker)]):
-            text[at : at + len(marker)] = marker
-    return "".join(text[:columns]).rstrip()
+        if all(character == " " for character in characters[column : column + len(marker)]):
+            characters[column : column + len(marker)] = marker
+    return "".join(characters[:columns]).rstrip()
 
 
 def _change_line(number: int, change: Change, history: History) -> str:
     levels = f"{show(change.old, history.unit)} → {show(change.new, history.unit)}"
     effect = " ".join(filter(None, (change.effect, history.verdict(change))))
-    text = f"▲{number} {levels}, {effect}, {one_line(change.before)} → {one_line(change.after)}"
+    line = f"▲{number} {levels}, {effect}, {one_line(change.before)} → {one_line(change.after)}"
     if change.earliest != change.latest:
-        text += f" (95 %: {one_line(change.earliest)} to {one_line(change.latest)})"
-    return f"{text}; acknowledged: {one_line(change.why)}" if change.why else text
+        line += f" (95 %: {one_line(change.earliest)} to {one_line(change.latest)})"
+    return f"{line}; acknowledged: {one_line(change.why)}" if change.why else line
 
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BELOW = 960, 260, 90, 16, 58  # pixels of the plot area and its margins
@@ -576,7 +589,7 @@ def _page(history: History) -> HistoryPage:
                 f"series-{number}",
                 history.title(series),
                 _chart(history, series) if series.known else None,
-                tuple(_change_row(history, series, at) for at in range(len(series.changes))),
+                tuple(_change_row(history, series, index) for index in range(len(series.changes))),
             )
             for number, series in enumerate(history.series, 1)
         ),
@@ -601,9 +614,9 @@ def _change_row(history: History, series: Series, at: int) -> tuple[str, ...]:
 
 
 def _chart(history: History, series: Series) -> Mapping[str, object]:
-    known = series.known
+    measured = series.known
     low, high = series.plotted_range()
-    x = _Axis.of([point.time_ns for point in known])
+    axis = _Axis.of([point.time_ns for point in measured])
     return {
         "width": _WIDTH,
         "height": _TOP + _HEIGHT + _BELOW,
@@ -611,14 +624,17 @@ def _chart(history: History, series: Series) -> Mapping[str, object]:
         "top": _TOP,
         "bottom": _TOP + _HEIGHT,
         "ticks": [(_y(value, low, high), show(value, history.unit)) for value in round_values(low, high)],
-        "dots": [(x.places[at], *_dot(point, low, high, history.unit)) for at, point in enumerate(known)],
-        "levels": [*_level_lines(series, x, low, high)],
-        "changes": [
-            (x.before(at), f"{change.before} → {change.after}: {change.effect}")
-            for change, at in zip(series.changes, series.change_positions, strict=True)
+        "dots": [
+            (axis.places[index], *_dot(point, low, high, history.unit))
+            for index, point in enumerate(measured)
         ],
-        "dates": [*_dates(known, x)],
-        "axis": "start of the run" if x.is_time else "runs in the order of their start, evenly spaced",
+        "levels": [*_level_lines(series, axis, low, high)],
+        "changes": [
+            (axis.before(index), f"{change.before} → {change.after}: {change.effect}")
+            for change, index in zip(series.changes, series.change_positions, strict=True)
+        ],
+        "dates": [*_dates(measured, axis)],
+        "axis": "start of the run" if axis.is_time else "runs in the order of their start, evenly spaced",
     }
 
 
@@ -637,7 +653,7 @@ class _Axis(Struct, frozen=True):
         shares = (
             [(ns - times_ns[0]) / span for ns in times_ns]
             if is_time
-            else [(at + 0.5) / count for at in range(count)]
+            else [(index + 0.5) / count for index in range(count)]
         )
         return cls(tuple(_LEFT + _EDGE + share * width for share in shares), is_time)
 
@@ -659,11 +675,13 @@ def round_values(low: float, high: float) -> Iterator[float]:
 
 def _dates(known: Sequence[Point], x: _Axis) -> Iterator[tuple[float, str]]:
     """The place and date of the first run, and of others as far as there is room."""
-    last = -inf
-    for point, at in zip(known, x.places, strict=True):
-        if at - last >= _DATE and at <= _WIDTH - _DATE / 2:
-            yield at, timestamp(point.time_ns)[:10]
-            last = at if last > 0 else at + _DATE / 2  # the first begins at its run, others surround theirs
+    last_place = -inf
+    for point, place in zip(known, x.places, strict=True):
+        if place - last_place >= _DATE and place <= _WIDTH - _DATE / 2:
+            yield place, timestamp(point.time_ns)[:10]
+            last_place = (
+                place if last_place > 0 else place + _DATE / 2
+            )  # the first begins at its run, others surround theirs
 
 
 def _y(value: float, low: float, high: float) -> float:
@@ -679,9 +697,9 @@ def _dot(point: Point, low: float, high: float, unit: str | None) -> tuple[float
 
 def _level_lines(series: Series, x: _Axis, low: float, high: float) -> Iterator[tuple[float, float, float]]:
     """The start, end and height of each level between two changes."""
-    known = series.known
-    edges = [0, *series.change_positions, len(known)]
+    measured = series.known
+    edges = [0, *series.change_positions, len(measured)]
     for start, end in zip(edges, edges[1:], strict=False):
-        level = known[start].level
+        level = measured[start].level
         if level is not None:
             yield x.before(start), x.before(end), _y(level, low, high)

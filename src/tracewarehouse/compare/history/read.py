@@ -59,8 +59,8 @@ class ValueForm(Struct, frozen=True):
 
     def title(self, metric: Metric) -> str:
         """What the values are, on one line."""
-        text = str(metric) if self.statistic == "value" else f"{self.statistic}({metric})"
-        return one_line(text if self.unit is None else f"{text} per {self.unit.name}")
+        title = str(metric) if self.statistic == "value" else f"{self.statistic}({metric})"
+        return one_line(title if self.unit is None else f"{title} per {self.unit.name}")
 
     def per(self, per: str) -> str:
         """What one value refers to, in words, if the metric's own values refer to `per`."""
@@ -88,9 +88,9 @@ def _work(metric: Metric, unit: WorkUnit, selected: Sequence[SelectedRun]) -> di
     if not is_normalized(metric):
         raise ParamError(f"{metric} is neither a time nor a size", "only those are per unit of work")
     work, error = {}, None
-    for each in selected:
+    for selected_run in selected:
         try:
-            work[each.selector] = unit.of(each.version)
+            work[selected_run.selector] = unit.of(selected_run.version)
         except TwError as problem:
             error = problem
     if error is not None and not work:
@@ -106,8 +106,8 @@ def _normalized(measured: Measured, unit: WorkUnit | None, work: dict[str, Fract
         run if run.run in work else replace(run, value=None, mean=None, steps=(), reason=reason)
         for run in measured.runs
     )
-    one = dict.fromkeys((run.run for run in runs), Fraction(1))
-    return per_unit(replace(measured, runs=runs), one | work)
+    unchanged = dict.fromkeys((run.run for run in runs), Fraction(1))
+    return per_unit(replace(measured, runs=runs), unchanged | work)
 
 
 _RUNS_NAMED = 3  # in a notice
@@ -132,8 +132,8 @@ def runs_with_results(store: Store, catalog: Catalog) -> tuple[SelectedRun, ...]
     derived = frozenset(each.name for each in catalog.tables() if each.derived)
     stored, entries = store.listing(lambda summary: derived.isdisjoint(summary.tables))
     versions = (*store.kept(entries), *stored)
-    every = {(version.run.lower(), version.source): version for version in versions}
-    by_number = sorted(every.values(), key=lambda version: version.number)
+    by_content = {(version.run.lower(), version.source): version for version in versions}
+    by_number = sorted(by_content.values(), key=lambda version: version.number)
     return in_order(SelectedRun(version, version.ranks) for version in by_number)
 
 
@@ -145,24 +145,26 @@ def matching_runs(
     Raises UnknownName for a selector or label without a match, ExpressionError for another condition.
     """
     labels = parse_where(where)
-    named = tuple(selected) if runs is None else narrow(selected, runs)
-    matches = matching(named, labels, None, 0)
-    if labels and named and not matches:
-        known = {f"label.{key}={value}" for each in named for key, value in each.version.labels.items()}
-        wanted = ",".join(f"label.{key}={value}" for key, value in labels.items())
-        raise UnknownName("label", wanted, known, None if known else "no run has a label")
+    named_runs = tuple(selected) if runs is None else narrow(selected, runs)
+    matches = matching(named_runs, labels, None, 0)
+    if labels and named_runs and not matches:
+        known_labels = {
+            f"label.{key}={value}" for run in named_runs for key, value in run.version.labels.items()
+        }
+        condition = ",".join(f"label.{key}={value}" for key, value in labels.items())
+        raise UnknownName("label", condition, known_labels, None if known_labels else "no run has a label")
     return matches
 
 
 def label_keys(texts: Iterable[str], selected: Sequence[SelectedRun]) -> tuple[str, ...]:
     """The keys of `label.KEY` texts; raises ExpressionError for other texts, UnknownName for unused ones."""
-    known = {f"label.{key}" for each in selected for key in each.version.labels}
+    known_labels = {f"label.{key}" for run in selected for key in run.version.labels}
     keys = tuple(dict.fromkeys(texts))
     for text in keys:
         if not text.removeprefix("label.") or not text.startswith("label."):
             raise ExpressionError(f"not a label: {text or '(empty)'}", "write label.KEY")
-        if text not in known and selected:
-            raise UnknownName("label", text, known, None if known else "no run has a label")
+        if text not in known_labels and selected:
+            raise UnknownName("label", text, known_labels, None if known_labels else "no run has a label")
     return tuple(text.removeprefix("label.") for text in keys)
 
 
@@ -183,7 +185,7 @@ def build_history(
     in_form = form.for_runs(metric, selected)
     analysis = RecordedAnalysis.of(metric.contract, catalog)
     packs = Packs.read(store.objects, store.files, layout.results(*analysis.contract.ref))
-    keys = [analysis.possible_keys(each.version) for each in selected]
+    keys = [analysis.possible_keys(selected_run.version) for selected_run in selected]
     stored, rollups = _stored(store, analysis, keys, packs, serves(metric))
     rollups, _ = _intact(store, rollups if serves(metric) else {}, packs.said)
     intact, damaged = _intact(store, stored, packs.said, rollups)
@@ -202,7 +204,9 @@ def build_history(
         )
         for definition, recorded in by_definition.items()
     }
-    if metric.filters and not any(run.rows for each in measured.values() for run in each.runs):
+    if metric.filters and not any(
+        run.rows for selected_run in measured.values() for run in selected_run.runs
+    ):
         files = [file for run in _whole_results(store, analysis, selected) for file in run.files.values()]
         check_filters(metric, measured.values(), filter_values(store, metric, files))
     reasons = acknowledgements(store, metric)
@@ -232,7 +236,7 @@ def _whole_results(
 ) -> list[RecordedRun]:
     """Each run with its results, not roll-ups or copies in packs."""
     intact, _ = _intact(store, store.recorded(*analysis.contract.ref), ())
-    keys = [analysis.possible_keys(each.version) for each in selected]
+    keys = [analysis.possible_keys(run.version) for run in selected]
     return _recorded_runs(store, analysis, selected, keys, intact, intact)
 
 
@@ -255,10 +259,12 @@ def _stored(
     runs = sorted({run for run, _ in lacking})
     if len(runs) <= FEW_RUNS:
         listed = store.with_rollups(*analysis.contract.ref, runs)
-        found = stored | listed[0], rollups | listed[1]
-        theirs = (key for keys in found for key in keys if (key.run, key.source) in lacking)
-        if all(key in current for key in theirs):
-            return found
+        results_and_rollups = stored | listed[0], rollups | listed[1]
+        keys_of_lacking = (
+            key for keys in results_and_rollups for key in keys if (key.run, key.source) in lacking
+        )
+        if all(key in current for key in keys_of_lacking):
+            return results_and_rollups
     return store.with_rollups(*analysis.contract.ref)
 
 
@@ -280,20 +286,22 @@ def _recorded_runs(
     by_run: dict[tuple[str, str], list[Recorded]] = {}
     for key in files:
         by_run.setdefault((key.run, key.source), []).append(key)
-    found: list[tuple[SelectedRun, list[Recorded], list[Recorded]]] = []
-    for each, keys in zip(selected, possible, strict=True):
-        present = by_run.get((each.run.lower(), each.version.source), [])
+    candidates: list[tuple[SelectedRun, list[Recorded], list[Recorded]]] = []
+    for selected_run, keys in zip(selected, possible, strict=True):
+        present = by_run.get((selected_run.run.lower(), selected_run.version.source), [])
         current = [key for key in keys if key in present][:1]
-        own = analysis.definition(each.version)
-        found.append((each, current, [key for key in present if key.effective != own]))
+        own_definition = analysis.definition(selected_run.version)
+        candidates.append(
+            (selected_run, current, [key for key in present if key.effective != own_definition])
+        )
     substitutes = {
         key.effective
-        for each, current, others in found
+        for selected_run, current, others in candidates
         if not current
         for key in others
-        if not differ_in_rules(key.effective, analysis.definition(each.version))
+        if not differ_in_rules(key.effective, analysis.definition(selected_run.version))
     }
-    pairs = [(other, key) for _, current, others in found for key in current for other in others]
+    pairs = [(other, key) for _, current, others in candidates for key in current for other in others]
     equal = set()  # definitions under which at least one run has the same rows, and none has others
     for definition in substitutes:
         compared = [
@@ -305,39 +313,41 @@ def _recorded_runs(
             equal.add(definition)
     return [
         RecordedRun(
-            each,
+            selected_run,
             {
-                analysis.definition(each.version) if key.effective in equal else key.effective: files[key]
+                analysis.definition(selected_run.version) if key.effective in equal else key.effective: files[
+                    key
+                ]
                 for key in current or others
             },
         )
-        for each, current, others in found
+        for selected_run, current, others in candidates
     ]
 
 
 def _current(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> str:
     """The definition of the newest recorded run."""
-    known = (analysis.definition(run.selected.version) for run in reversed(runs) if run.files)
-    return next(known, "")
+    definitions = (analysis.definition(run.selected.version) for run in reversed(runs) if run.files)
+    return next(definitions, "")
 
 
 def _intact(
     store: Store, files: Mapping[Recorded, str], packed: Collection[str], rollups: Collection[Recorded] = ()
 ) -> tuple[dict[Recorded, str], tuple[str, ...]]:
     """The results that are in a pack, have a roll-up or the checksum in their name, and the others' paths."""
-    known = {key: path for key, path in files.items() if key in rollups or path in packed}
-    others = {key: path for key, path in files.items() if key not in known}
-    store.files.copy(others.values())
-    intact = known | {key: path for key, path in others.items() if is_intact(store.path(path), key)}
+    trusted = {key: path for key, path in files.items() if key in rollups or path in packed}
+    unchecked = {key: path for key, path in files.items() if key not in trusted}
+    store.files.copy(unchecked.values())
+    intact = trusted | {key: path for key, path in unchecked.items() if is_intact(store.path(path), key)}
     return intact, tuple(path for key, path in files.items() if key not in intact)
 
 
 def _by_definition(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
     """Definition → the runs recorded under it, that of the newest run first."""
     current = _current(analysis, runs)
-    known = {definition for run in runs for definition in run.files}
-    in_order = sorted(known, key=lambda definition: (definition != current, definition))
-    return {each: [run for run in runs if each in run.files] for each in in_order}
+    definitions = {definition for run in runs for definition in run.files}
+    in_order = sorted(definitions, key=lambda definition: (definition != current, definition))
+    return {definition: [run for run in runs if definition in run.files] for definition in in_order}
 
 
 def _points_by_group(
@@ -345,15 +355,15 @@ def _points_by_group(
 ) -> dict[str, list[Point]]:
     """The points of each series, by the values of their labels; those on other hardware are other series."""
     groups: dict[str, list[Point]] = {}
-    values = {each.run: each for each in measured.runs}
+    values = {run_value.run: run_value for run_value in measured.runs}
     kinds: dict[str, set[str]] = {}  # values of the labels `by` → the hardware of the runs with them
     for version in (run.selected.version for run in runs):
         kinds.setdefault(_label_text(version, by), set()).add(hardware_text(version))
     for run in runs:
         version, value = run.selected.version, values[run.selected.selector]
         labels = _label_text(version, by)
-        own = (hardware_text(version),) if len(kinds[labels]) > 1 else ()
-        name = ", ".join(filter(None, (labels, *own)))
+        hardware = (hardware_text(version),) if len(kinds[labels]) > 1 else ()
+        name = ", ".join(filter(None, (labels, *hardware)))
         start_ns, _ = version.brief.order
         point = Point(
             version.run, version.number, version.source, start_ns, not version.tombstone,
@@ -391,15 +401,17 @@ def _notices(
         )
     recorded = [(run, analysis.definition(run.selected.version)) for run in runs if run.files]
     newest = _current(analysis, runs)
-    if rules := [run.selected.selector for run, own in recorded if differ_in_rules(own, newest)]:
+    if rules := [
+        run.selected.selector for run, definition in recorded if differ_in_rules(definition, newest)
+    ]:
         yield hints.fill(
             "{} classified by other kernel rules than the newest ({}), a separate series: {}, then {}",
             _count(rules, len(runs)), _some(rules), hints.call("upgrade"), hints.record(),
         )  # fmt: skip
-    if other := [run.selected.selector for run, own in recorded if own not in run.files]:
+    if differing := [run.selected.selector for run, definition in recorded if definition not in run.files]:
         yield hints.fill(
             "{} recorded with a different definition of {} ({}), shown as a separate series: {}",
-            _count(other, len(runs)), analysis.contract.ref, _some(other), hints.record(),
+            _count(differing, len(runs)), analysis.contract.ref, _some(differing), hints.record(),
         )  # fmt: skip
     without = Counter(point.reason for each in series for point in each.points if point.value is None)
     for reason, count in without.items():
@@ -409,8 +421,8 @@ def _notices(
             yield f"{each.name}: {remark}" if each.name else remark
     short = [each for each in series if len(each.known) < MIN_RUNS]
     if short:
-        where = "" if len(series) == 1 else f" ({len(short)} of {len(series)} series have fewer)"
-        yield f"change detection needs at least {MIN_RUNS} runs{where}"
+        share = "" if len(series) == 1 else f" ({len(short)} of {len(series)} series have fewer)"
+        yield f"change detection needs at least {MIN_RUNS} runs{share}"
 
 
 def hardware_text(version: RunVersion) -> str:
@@ -475,14 +487,14 @@ def metric_history(
     selected = recorded_runs(selection, runs, where)
     form = ValueForm(statistic, None if normalize is None else WorkUnit.parse(normalize))
     keys = label_keys(by, selected)
-    found = build_history(selection.store, selection.catalog, parsed, selected, keys, min_effect, form)
+    history = build_history(selection.store, selection.catalog, parsed, selected, keys, min_effect, form)
     if not states_left_out:
-        return found
+        return history
     lines = (
         () if selected and all(run.named for run in selected) else selection.note(answered=len(selected))[1]
     )
-    selection.noted.update(dict.fromkeys(found.missing, "not recorded"))
-    return replace(found, notices=(*lines, *found.notices))
+    selection.noted.update(dict.fromkeys(history.missing, "not recorded"))
+    return replace(history, notices=(*lines, *history.notices))
 
 
 def acknowledge_run(selection: Selection, metric: str, run: str, why: str | None) -> str:
@@ -490,7 +502,7 @@ def acknowledge_run(selection: Selection, metric: str, run: str, why: str | None
     _, parsed = parse_statistic(metric, selection.catalog)  # one reason for all statistics of a metric
     runs = recorded_runs(selection, [run])
     if len(runs) != 1:
-        names = ", ".join(each.selector for each in runs)
+        names = ", ".join(selected_run.selector for selected_run in runs)
         raise UnknownName("single run", run, [], f"it matches {names}")
     acknowledge(selection.store, parsed, runs[0], why)
     return runs[0].selector

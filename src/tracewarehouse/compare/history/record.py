@@ -92,7 +92,7 @@ def record(
         if not pack(store, contract, len(selected)):
             break  # of the others, about as many are recorded
     return RecordReport(
-        tuple(each.selector for each in selected),
+        tuple(run.selector for run in selected),
         tuple(str(contract.ref) for contract in analyses),
         recorder.written,
         len(analyses) * len(selected) - recorder.missing,
@@ -113,12 +113,17 @@ def pack(store: Store, contract: Contract, written: int) -> bool:
     packed_runs = sum(map(results.pack_size, results.packs(store.objects, folder)))
     if max(written, runs - packed_runs) < results.PACK_RESULTS:
         return True
-    found, rolled = store.with_rollups(contract.name, contract.version)
+    whole, rollups = store.with_rollups(contract.name, contract.version)
     packed = results.Packs.read(store.objects, store.files, folder).files
-    for chosen in (rolled, {one: key for one, key in found.items() if one not in rolled}):
-        loose = {one: key for one, key in chosen.items() if key not in packed}
-        store.files.copy(loose.values())
-        paths = {key: store.path(key) for one, key in loose.items() if is_intact(store.path(key), one)}
+    for results_by_key in (
+        rollups,
+        {recorded: key for recorded, key in whole.items() if recorded not in rollups},
+    ):
+        unpacked = {recorded: key for recorded, key in results_by_key.items() if key not in packed}
+        store.files.copy(unpacked.values())
+        paths = {
+            key: store.path(key) for recorded, key in unpacked.items() if is_intact(store.path(key), recorded)
+        }
         if len(paths) >= results.PACK_RESULTS:
             with store.staging() as staging:
                 results.write_pack(store.objects, staging, folder, paths)
@@ -129,7 +134,7 @@ def record_again(
     store: Store, catalog: Catalog, selected: Sequence[SelectedRun], narrow: Narrow
 ) -> tuple[str, ...]:
     """Records results that are recorded under an earlier definition only; a line per run."""
-    runs = {(each.run.lower(), each.version.source): each for each in selected}
+    runs = {(run.run.lower(), run.version.source): run for run in selected}
     outdated: dict[tuple[str, ...], list[Contract]] = {}
     for contract in (*catalog.all("analysis"), catalog.get(FINDINGS)):
         keys = {(key.run, key.source) for key in store.recorded(contract.name, contract.version)}
@@ -138,9 +143,9 @@ def record_again(
             outdated.setdefault(selectors, []).append(contract)
     written: Counter[str] = Counter()
     for selectors, contracts in outdated.items():
-        some = [each for each in selected if each.selector in selectors]
-        recorder = _Recorder(store, catalog, contracts, narrow, None, some)
-        for batch in run_batches(some):
+        outdated_runs = [run for run in selected if run.selector in selectors]
+        recorder = _Recorder(store, catalog, contracts, narrow, None, outdated_runs)
+        for batch in run_batches(outdated_runs):
             recorder.record_batch(batch)
         written += recorder.written_by_run
     return tuple(
@@ -153,7 +158,7 @@ def run_batches(selected: Sequence[SelectedRun]) -> Iterator[tuple[SelectedRun, 
     """Runs that one query covers."""
 
     def belongs(batch: Sequence[SelectedRun], each: SelectedRun) -> bool:
-        size = sum(one.version.bytes for one in (*batch, each))
+        size = sum(run.version.bytes for run in (*batch, each))
         return len(batch) < _RUNS_PER_BATCH and size <= _BYTES_PER_BATCH
 
     return consecutive(selected, belongs)
@@ -194,8 +199,10 @@ class _Recorder:
 
     def record_batch(self, batch: Sequence[SelectedRun]) -> None:
         """Records some runs, analysis by analysis."""
-        wanted = [(each, runs) for each in self.analyses if (runs := self.without_result(each, batch))]
-        if not wanted:
+        missing_by_analysis = [
+            (each, runs) for each in self.analyses if (runs := self.without_result(each, batch))
+        ]
+        if not missing_by_analysis:
             return
         # Run → rank → complete steps, for the runs that have any.
         steps: dict[str, dict[int, list[int]]] = {}
@@ -204,7 +211,7 @@ class _Recorder:
         _, [self.lengths] = lengths([narrowed])
         for row in narrowed.query(COMPLETE_STEPS_SQL).rows():
             steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
-        for analysis, missing in wanted:
+        for analysis, missing in missing_by_analysis:
             # The runs whose tables are those of this release; the others fail.
             read = dependencies(self.catalog, analysis.parts)
             reasons = {each.run: why_outdated(self.catalog, read, each) for each in missing}
@@ -238,8 +245,8 @@ class _Recorder:
                 reason = hints.fill("{}; {}", error.message, error.hint) if error.hint else error.message
                 self.failed.append(FailedResult(runs[0].selector, str(analysis.contract.ref), reason))
                 return
-            for each in runs:
-                self.try_together(analysis, [each], steps)
+            for run in runs:
+                self.try_together(analysis, [run], steps)
 
     def compute(
         self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]
@@ -251,39 +258,46 @@ class _Recorder:
         files: dict[Recorded, Path] = {}
         rollups: dict[Recorded, Path] = {}
         with self.store.staging() as folder:
-            for at, each in enumerate(runs):
-                capable = with_capabilities(contract, [each]).selected
-                one = result.of_run(each.run, each.selector, notices(capable, contract))
-                path = folder / f"{at}.parquet"
-                key = analysis.key(each.version, each.run in steps)
-                complete = steps.get(each.run, {}) if "step" in contract.grain else {}
+            for number, run in enumerate(runs):
+                capable = with_capabilities(contract, [run]).selected
+                run_result = result.of_run(run.run, run.selector, notices(capable, contract))
+                path = folder / f"{number}.parquet"
+                key = analysis.key(run.version, run.run in steps)
+                complete = steps.get(run.run, {}) if "step" in contract.grain else {}
                 metadata: dict[str, Json] = {  # what a history needs besides the rows
-                    "run_id": each.run,
-                    "number": each.version.number,
-                    "ranks": list(ranks[each.run].with_data),
-                    "reason": ranks[each.run].reason,
+                    "run_id": run.run,
+                    "number": run.version.number,
+                    "ranks": list(ranks[run.run].with_data),
+                    "reason": ranks[run.run].reason,
                     "complete": {str(rank): list(numbers) for rank, numbers in sorted(complete.items())},
-                    "lengths": {str(rank): {**length} for rank, length in self.lengths[each.run].items()},
+                    "lengths": {str(rank): {**length} for rank, length in self.lengths[run.run].items()},
                 }
-                write_result(path, key, one.table, one.parquet_schema().metadata, metadata)
+                write_result(path, key, run_result.table, run_result.parquet_schema().metadata, metadata)
                 files[key] = path
                 if can_roll_up(contract):
-                    file, rollup = folder / f"{at}-rollup.parquet", roll_up(contract, one.table, complete)
+                    file, rollup = (
+                        folder / f"{number}-rollup.parquet",
+                        roll_up(contract, run_result.table, complete),
+                    )
                     write_result(file, key, rollup, {}, metadata, few_rows=True)
                     rollups |= {key: file} if _is_smaller(file, path) else {}
             size = sum(path.stat().st_size for path in files.values())
             self.store.keep_rollups(rollups)
             self.store.keep_results(files)
-        self.written_by_run.update(each.run for each in runs)
+        self.written_by_run.update(run.run for run in runs)
         self.bytes += size
 
     def result(self, runs: Selection, contract: Contract, params: Mapping[str, object]) -> Result:
         """The rows of an analysis, or the findings of all rules, of which some were run before."""
-        names = tuple(each.selector for each in runs.selected())
+        names = tuple(selected_run.selector for selected_run in runs.selected())
         if contract.is_recorded:
-            known = {name: found for (name, of), found in self.found.items() if of == names}
+            by_rule = {
+                name: rule_result
+                for (name, rule_runs), rule_result in self.found.items()
+                if rule_runs == names
+            }
             return findings_of(
-                runs, contract, lambda name: known[name] if name in known else runs.analyze_or_skip(name)
+                runs, contract, lambda name: by_rule[name] if name in by_rule else runs.analyze_or_skip(name)
             )
         result = runs.analyze(contract.name, contract.version, **params)
         if contract in self.catalog.rules():
@@ -302,22 +316,30 @@ def repair_results(
     """Renames damaged results of these runs, records them again, and unlists those that are lost."""
 
     def renamed(parsed: Callable[[str], Recorded | None]) -> dict[str, Recorded]:
-        every = ((key, one) for one, key in results.every(store.objects, parsed=parsed) if one.run in keys)
-        found = {key: one for key, one in every if results.fault(store.path(key), one) is not None}
-        results.set_aside(store.objects, () if dry_run else found)
-        return found
+        recorded_files = (
+            (key, result) for result, key in results.every(store.objects, parsed=parsed) if result.run in keys
+        )
+        damaged = {
+            key: result
+            for key, result in recorded_files
+            if results.fault(store.path(key), result) is not None
+        }
+        results.set_aside(store.objects, () if dry_run else damaged)
+        return damaged
 
     lost = renamed(results.parse)
     listed = filter(None, map(results.parse, results.listed(store.objects)))
-    sources = {(one.run, one.source) for one in listed if one.run in keys}
+    sources = {(result.run, result.source) for result in listed if result.run in keys}
     lost |= {key: recorded for recorded, key in results.missing(store.objects, sources) if recorded}
     for key, recorded in lost.items():
         is_back = _record_again(store, catalog, recorded, narrow, dry_run)
-        what = "recorded result computed again" if is_back else "recorded result lost: it cannot be computed"
-        yield Step(recorded.run, key, what, not is_back)
-    gone = frozenset(key for key in lost if store.objects.stat(key) is None)
+        outcome = (
+            "recorded result computed again" if is_back else "recorded result lost: it cannot be computed"
+        )
+        yield Step(recorded.run, key, outcome, not is_back)
+    lost_for_good = frozenset(key for key in lost if store.objects.stat(key) is None)
     if not dry_run:
-        results.set_aside(store.objects, results.unlist(store.objects, gone))
+        results.set_aside(store.objects, results.unlist(store.objects, lost_for_good))
     # Roll-ups only repeat what the results hold.
     for key, recorded in renamed(results.parse_rollup).items():
         yield Step(recorded.run, key, "damaged roll-up renamed: its result is read in its place")
@@ -351,8 +373,8 @@ def recordable(catalog: Catalog, names: Iterable[str] | None) -> tuple[Contract,
     if names is None:
         return (*(contract for contract in catalog.analyses() if contract.is_summary), findings)
     others = [name for name in names if name not in (FINDINGS, str(findings.ref))]
-    last = (findings,) if len(others) < len(names) else ()
-    return (*(catalog.get(name, kind="analysis") for name in others), *last)
+    findings_last = (findings,) if len(others) < len(names) else ()
+    return (*(catalog.get(name, kind="analysis") for name in others), *findings_last)
 
 
 def record_runs(
@@ -398,10 +420,10 @@ def record_on(
             root,
             catalog.custom_folder,
             tuple(each.selector for each in batch),
-            tuple(names[at : at + size]),
+            tuple(names[start : start + size]),
         )
         for batch in batches
-        for at in range(0, len(names), size)
+        for start in range(0, len(names), size)
     ]
     reports = [report for report in results_in_order(engine, tasks) if isinstance(report, RecordReport)]
     failed = tuple(failure for report in reports for failure in report.failed)

@@ -72,7 +72,7 @@ def can_roll_up(contract: Contract) -> bool:
 
 def serves(metric: Metric) -> bool:
     """Whether a metric has the same value over roll-ups as over all rows."""
-    known = {column.name for column in keys(metric.contract)}
+    key_names = {column.name for column in keys(metric.contract)}
     known_measures = {column.name for column in rolled_up(metric.contract)}
     names = columns_read(metric)
     selects_a_step = _STEP in metric.contract.grain and not metric.has_steps
@@ -80,7 +80,7 @@ def serves(metric: Metric) -> bool:
         can_roll_up(metric.contract)
         and bool(names)
         and known_measures.issuperset(names)
-        and known.issuperset(column.name for column, _ in metric.filters)
+        and key_names.issuperset(column.name for column, _ in metric.filters)
         and not selects_a_step
     )
 
@@ -160,13 +160,13 @@ def recorded_values(store: Store, metric: Metric, read: Mapping[str, str], packs
 
     A file is read from a pack that has it. Raises WarehouseError if it is damaged.
     """
-    places = {key: key if key in packs.said else str(store.path(key)) for key in read}
-    runs = {places[key]: run for key, run in read.items()}
+    locations = {key: key if key in packs.said else str(store.path(key)) for key in read}
+    runs = {locations[key]: run for key, run in read.items()}
     pack_paths = {pack: str(store.path(pack)) for pack in set(packs.files.values())}
     packed = {key: pack_paths[packs.files[key]] for key in read if key in packs.files}
-    rolled = {place for key, place in places.items() if key.endswith(ROLLUP)}
+    rolled = {location for key, location in locations.items() if key.endswith(ROLLUP)}
     with _connection(store, threads_for(metric)) as con:
-        loose = [place for key, place in places.items() if key not in packs.said]
+        loose = [location for key, location in locations.items() if key not in packs.said]
         metadata = {runs[path]: each for path, each in _metadata(con, loose)}
         metadata |= {
             run: msgspec.json.decode(packs.said[key]) for key, run in read.items() if key in packs.said
@@ -197,9 +197,9 @@ def _rows_sql(metric: Metric, files: Sequence[str], rolled: Collection[str], pac
             f" FROM {_read(files, packs)} AS results JOIN names USING (filename)"
         )
     selects = [rows_sql(metric, _read([path for path in files if path in rolled], packs))]
-    if others := [path for path in files if path not in rolled]:
+    if whole_results := [path for path in files if path not in rolled]:
         values = [f"results.{quote_name(name)}" for name in columns_read(metric)]
-        selects.append(_select(metric, _read(others, packs), values))
+        selects.append(_select(metric, _read(whole_results, packs), values))
     return "\nUNION ALL BY NAME\n".join(selects)
 
 
@@ -222,19 +222,23 @@ def part_values(
     a file is damaged.
     """
     runs = {str(store.path(path)): run for run, path in paths.items()}
-    found: dict[str, dict[str, tuple[float, float]]] = {run: {} for run in paths}
+    values_by_run: dict[str, dict[str, tuple[float, float]]] = {run: {} for run in paths}
     with _connection(store, 1) as con:
-        metadata = {runs[path]: each for path, each in _metadata(con, list(runs))}
+        metadata = {runs[path]: file_metadata for path, file_metadata in _metadata(con, list(runs))}
         _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
         rows = con.execute(
             _PART_VALUES.format(results=_read_parquet(list(runs)), name=name, ns=ns)
         ).fetchall()
-    steps = {run: _recorded_steps(each) for run, each in metadata.items()}
+    steps = {run: _recorded_steps(file_metadata) for run, file_metadata in metadata.items()}
     per_step = all(steps.values())
-    by = steps if per_step else {run: max(len(each["ranks"]), 1) for run, each in metadata.items()}
+    by = (
+        steps
+        if per_step
+        else {run: max(len(file_metadata["ranks"]), 1) for run, file_metadata in metadata.items()}
+    )
     for run, part, calls, total_ns in rows:
-        found[run][part] = calls / by[run], (total_ns or 0.0) / by[run]
-    return "step" if per_step else "rank", found
+        values_by_run[run][part] = calls / by[run], (total_ns or 0.0) / by[run]
+    return "step" if per_step else "rank", values_by_run
 
 
 def _recorded_steps(metadata: Mapping[str, Any]) -> float:
@@ -286,7 +290,7 @@ def _create_table(
 ) -> None:
     """Creates a table of the rows. Arrow would import pandas, which is slower than the query."""
     columns = ", ".join(f"unnest(CAST(? AS {type_}[])) AS {column}" for column, type_ in types.items())
-    values = [[row[at] for row in rows] for at in range(len(types))]
+    values = [[row[index] for row in rows] for index in range(len(types))]
     con.execute(f"CREATE TABLE {name} AS SELECT {columns}", values)
 
 
