@@ -50,23 +50,16 @@ def late_ranks(parts: Breakdown, blocking: str | None) -> Late | None:
 
     None, too, if nothing waits, collectives are not matched, or a side lacks a rank.
     """
-    own_rows = [row for row in parts.level("ranks").rows if row.part.endswith(OWN_WORK)]
+    rows = [row for row in parts.level("ranks").rows if row.part.endswith(OWN_WORK)]
     toward = 1 if parts.delta > 0 else -1
     change, waits = toward * parts.delta, toward * waiting(parts)
-    if (
-        len(own_rows) < 2
-        or waits < _LEAST_PART * change
-        or not all(row.base and row.head for row in own_rows)
-    ):
+    if len(rows) < 2 or waits < _LEAST_PART * change or not all(row.base and row.head for row in rows):
         return None
-    order = sorted(zip(_beyond(own_rows, own_rows, toward), range(len(own_rows)), strict=True), reverse=True)
+    order = sorted(zip(_beyond(rows, rows, toward), range(len(rows)), strict=True), reverse=True)
     # The ranks before the widest gap, at most half of them.
-    gaps = [
-        (larger - smaller, index)
-        for index, ((larger, _), (smaller, _)) in enumerate(pairwise(order), start=1)
-    ]
-    count = max(gaps[: len(own_rows) // 2])[1]
-    late, rest = ([own_rows[index] for _, index in half] for half in (order[:count], order[count:]))
+    gaps = [(more - less, place) for place, ((more, _), (less, _)) in enumerate(pairwise(order), start=1)]
+    count = max(gaps[: len(rows) // 2])[1]
+    late, rest = ([rows[place] for _, place in half] for half in (order[:count], order[count:]))
     excess = _beyond(late, rest, toward)
     pairs = zip(late, excess, strict=True)
     is_own = all(beyond >= _LEAST_BEYOND * toward * row.delta > 0 for row, beyond in pairs)
@@ -74,7 +67,7 @@ def late_ranks(parts: Breakdown, blocking: str | None) -> Late | None:
     if not is_own or not is_apart or sum(excess) < _LEAST_OWN * change:
         return None
     cause, of_cause = _cause(parts, late, rest, toward, blocking)
-    is_most = of_cause * len(late) >= sum(excess) * len(own_rows) / 2
+    is_most = of_cause * len(late) >= sum(excess) * len(rows) / 2
     return Late(sorted(late, key=lambda row: row.part), rest, waits + sum(excess, ZERO), cause, is_most)
 
 
@@ -295,11 +288,8 @@ def _waiting_text(row: Row, parts: Breakdown, blocking: str | None) -> str | Non
     if not is_known or _MOST * abs(row.delta) > abs(waits) or waits * row.delta < 0:
         return None
     sentence = f"largest part: waiting for other ranks, {_signed(waits)} of the {_signed(parts.delta)} change"
-    toward = [
-        kernel
-        for kernel in parts.level("kernels").rows
-        if kernel.part in own_names and kernel.delta * row.delta > 0
-    ]
+    kernels = parts.level("kernels").rows
+    toward = [kernel for kernel in kernels if kernel.part in own_names and kernel.delta * row.delta > 0]
     first_row = first_cause(toward, blocking)
     if first_row is not None and abs(first_row.delta) >= _LEAST_PART * abs(parts.delta):
         sentence += f"; of the ranks' own time, {_changed(first_row, parts.per)}"
@@ -325,9 +315,8 @@ def _row_text(row: Row, parts: Breakdown) -> str:
     if (converted := _conversions(row, parts)) is not None:
         sentence = converted
     elif abs(row.delta) > _OFFSET * abs(parts.delta):
-        opposite = next(
-            (kernel for kernel in parts.level("kernels").rows if kernel.delta * row.delta < 0), None
-        )
+        kernels = parts.level("kernels").rows
+        opposite = next((kernel for kernel in kernels if kernel.delta * row.delta < 0), None)
         both = sorted((kernel for kernel in (row, opposite) if kernel), key=lambda kernel: -abs(kernel.delta))
         sentence = f"parts cancel out: {' and '.join(_changed(kernel, parts.per) for kernel in both)}"
     else:
@@ -342,17 +331,15 @@ def _conversions(row: Row, parts: Breakdown) -> str | None:
     """What another data type gains, and what conversions cost; None unless the row is one of them."""
     rows = [kernel for kernel in parts.level("kernels").rows if kernel.calls is not None]
     faster = [kernel for kernel in rows if (kernel.joined or "").startswith(RETYPED) and kernel.delta < 0]
-    casts = [
-        kernel for kernel in rows if kernel.change in ("added", "more calls") and is_conversion(kernel.part)
-    ]
+    more_often = [kernel for kernel in rows if kernel.change in ("added", "more calls")]
+    casts = [kernel for kernel in more_often if is_conversion(kernel.part)]
     if row not in (*faster, *casts) or not faster or not casts:
         return None
     gain, cost = (abs(sum((kernel.delta for kernel in side), ZERO)) for side in (faster, casts))
     dtypes = (faster[0].joined or "").removeprefix(RETYPED)
     subject = f"quantization ({dtypes})" if dtypes.endswith(("8", "4")) else dtypes
-    places = (
-        "matrix products" if {role_of(kernel.part) for kernel in faster} == {MATRIX_PRODUCT} else "kernels"
-    )
+    roles = {role_of(kernel.part) for kernel in faster}
+    places = "matrix products" if roles == {MATRIX_PRODUCT} else "kernels"
     cancel = "parts cancel out: " if min(gain, cost) * _OFFSET > max(gain, cost) else ""
     gained, lost = show(float(gain), "ns"), show(float(cost), "ns")
     return f"{cancel}{subject} gained {gained} in {places} and costs {lost} in casts"

@@ -258,9 +258,8 @@ def other_kernel_rules(base: Iterable[SelectedRun], head: Iterable[SelectedRun])
     runs = {selected.selector: selected.version.kernel_rules for selected in (*base, *head)}
     if len({digest for digests in runs.values() for digest in digests}) < 2:
         return None
-    texts = [
-        f"{run} by {' and '.join(digest or 'none' for digest in digests)}" for run, digests in runs.items()
-    ]
+    by_run = {run: " and ".join(digest or "none" for digest in digests) for run, digests in runs.items()}
+    texts = [f"{run} by {digests}" for run, digests in by_run.items()]
     shown = ", ".join(texts[:_RUNS_NAMED] + ["…"] * (len(texts) > _RUNS_NAMED))
     return hints.fill(
         "kernels are classified by different kernel rules ({}): {} classifies all alike",
@@ -290,11 +289,8 @@ def _shapes(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     ]
     if not all(calls):
         return
-    unmatched = max(
-        (_unmatched(calls[0], calls[1]), _unmatched(calls[1], calls[0])),
-        key=lambda share_and_names: share_and_names[0],
-    )
-    share, names = unmatched
+    sides = _unmatched(calls[0], calls[1]), _unmatched(calls[1], calls[0])
+    share, names = max(sides, key=lambda side: side[0])
     if share >= MIN_SHAPE_DIFFERENCE:
         message = f"input shapes differ for {share:.0%} of operator calls, most in {', '.join(names)}"
         yield Difference("shapes", f"{message}; {_flop_ratio(base, head)}")
@@ -378,13 +374,11 @@ def equal_positions(
         for row in side.query(_POSITIONS).rows():
             of_side.setdefault(row["run_id"], {})[row["step"]] = row["ns"]
     of_base, of_head = (StepTimes(tuple(tuple(run.values()) for run in side.values())) for side in times)
-    count_and_line = first_steps(of_base, of_head, min_effect) if all(times) else None
-    if count_and_line is None:
+    first = first_steps(of_base, of_head, min_effect) if all(times) else None
+    if first is None:
         return base, head, None
-    last_steps = [
-        {run: [*steps][count_and_line[0] - 1] for run, steps in of_side.items()} for of_side in times
-    ]
-    return base.until_steps(last_steps[0]), head.until_steps(last_steps[1]), count_and_line[1]
+    last_steps = [{run: [*steps][first[0] - 1] for run, steps in of_side.items()} for of_side in times]
+    return base.until_steps(last_steps[0]), head.until_steps(last_steps[1]), first[1]
 
 
 # The most important first.

@@ -551,11 +551,7 @@ def _scope(
         return divisors, None, ["values are {}: base has {}, head has {}".format(per, *counts)]
     ranks = _common_ranks(results)
     extra = {side_result.side: {rank for _, rank in side_result.ranks} - ranks for side_result in results}
-    notices = [
-        f"ignored, only in {side}: rank {rank_list(ignored_ranks)}"
-        for side, ignored_ranks in extra.items()
-        if ignored_ranks
-    ]
+    notices = [f"ignored, only in {side}: rank {rank_list(only)}" for side, only in extra.items() if only]
     if comparison.unit:
         notices.append(f"values are {comparison.per}, per {comparison.unit}")
     return {}, ranks, notices
@@ -651,10 +647,7 @@ def _replicate_values(
     for row in con.execute(sql).fetchall():
         key, replicate = row[: len(comparison.keys)], row[len(comparison.keys) : -1]
         values[key][(jobs[replicate[0]],) if width == 1 else replicate] += float(row[-1] or 0)
-    return [
-        [values[key].get(replicate_key, 0.0) / ranks for replicate_key, ranks in replicates.items()]
-        for key in keys
-    ]
+    return [[values[key].get(of, 0.0) / ranks for of, ranks in replicates.items()] for key in keys]
 
 
 def _verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[str, object]:

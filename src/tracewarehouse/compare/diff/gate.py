@@ -62,8 +62,7 @@ class Work(Struct, frozen=True):
     def divisors(self) -> tuple[dict[str, Fraction], dict[str, Fraction]]:
         """What the times of each run are divided by, of base and of head."""
         base, head = (
-            {run: step_work / self.scale for run, step_work in side.items()}
-            for side in (self.base, self.head)
+            {run: work / self.scale for run, work in side.items()} for side in (self.base, self.head)
         )
         return base, head
 
@@ -81,10 +80,7 @@ def read_work(normalize: str, base: Selection, head: Selection) -> Work:
     Raises ParamError for anything else; TwError if a run lacks the label, or for a value of 0 or less.
     """
     unit = WorkUnit.parse(normalize)
-    before, after = (
-        {selected_run.run: unit.of(selected_run.version) for selected_run in side.selected()}
-        for side in (base, head)
-    )
+    before, after = ({run.run: unit.of(run.version) for run in side.selected()} for side in (base, head))
     return Work(unit.name, before, after)
 
 
@@ -260,15 +256,12 @@ def evaluate(
     `known` is a test of the median step time that was done already.
     """
     options = options or GateOptions()
-    base_values, head_values = measure_statistic(gate.value, gate.metric, base, head)
+    before, after = measure_statistic(gate.value, gate.metric, base, head)
     if options.work is not None:
-        base_values, head_values = (
-            per_unit(base_values, options.work.base),
-            per_unit(head_values, options.work.head),
-        )
+        before, after = per_unit(before, options.work.base), per_unit(after, options.work.head)
     if gate.value != "median" or not gate.is_of_step_time:
         known = None
-    return decide(gate, base_values, head_values, known, options)
+    return decide(gate, before, after, known, options)
 
 
 def decide(

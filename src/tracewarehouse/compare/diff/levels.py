@@ -95,13 +95,9 @@ class Row(Struct, frozen=True):
         word, work = self.joined or self._word, self._work
         if work and self.base and word != "unchanged":
             unit = self.work_unit or "work"
-            ratio, time_per_unit = work[1] / work[0], f"time per {unit.removesuffix('s')}"
+            ratio, per = work[1] / work[0], f"time per {unit.removesuffix('s')}"
             time = self.head / self.base / ratio
-            per_work = (
-                f"{time_per_unit} {100 * float(time - 1):+.0f} %"
-                if _changed(time)
-                else f"same {time_per_unit}"
-            )
+            per_work = f"{per} {100 * float(time - 1):+.0f} %" if _changed(time) else f"same {per}"
             return f"{word}, {unit} × {float(f'{float(ratio):.3g}')}, {per_work}"
         if self.joined in (None, "fused", "split") or not (self.base and self.base_count and self.head_count):
             return word

@@ -184,9 +184,7 @@ def _renamed(removed: Parts, added: Parts, place: int) -> Matches:
             scores[old_index, new_index] = is_similar, _same_shapes(old, new)
 
     def is_best(pair: tuple[int, int]) -> bool:
-        rivals = (
-            other_pair for other_pair in scores if (pair[0] == other_pair[0]) != (pair[1] == other_pair[1])
-        )
+        rivals = (other for other in scores if (pair[0] == other[0]) != (pair[1] == other[1]))
         return all(scores[pair] > scores[rival] for rival in rivals)
 
     while best := next(filter(is_best, scores), None):
@@ -198,10 +196,10 @@ def _renamed(removed: Parts, added: Parts, place: int) -> Matches:
 
 def _same_shapes(old: _Part, new: _Part) -> float:
     """The share of the shapes of inputs that both have."""
-    old_shapes, new_shapes = (
+    before, after = (
         {*_SHAPE.findall(" ".join(cell.op_sig or "" for cell in kernel.own))} for kernel in (old, new)
     )
-    return len(old_shapes & new_shapes) / max(len(old_shapes | new_shapes), 1)
+    return len(before & after) / max(len(before | after), 1)
 
 
 def _fused_or_split(removed: Parts, added: Parts, place: int) -> Matches:
@@ -298,15 +296,8 @@ _NAMED_TYPE = late_regex(
 def _dtype(kernel: LocatedKernel) -> str | None:
     """The type it computes in: that of its operator's first input, else by its name."""
     recorded = _TYPE.search(kernel.op_sig or "")
-    recorded_type, lowered = (
-        recorded[1].lower().removeprefix("c10::") if recorded else "",
-        kernel.name.lower(),
-    )
-    by_name = _NAMED_TYPE.search(lowered)
-    dtype_by_name = by_name.lastgroup if by_name else None
-    dtype_by_input = "fp8" if recorded_type.startswith("float8") else _TYPES.get(recorded_type)
-    return (
-        dtype_by_name
-        if dtype_by_input is None or (dtype_by_input, dtype_by_name) == ("fp32", "tf32")
-        else dtype_by_input
-    )
+    dtype = recorded[1].lower().removeprefix("c10::") if recorded else ""
+    by_name = _NAMED_TYPE.search(kernel.name.lower())
+    by_words = by_name.lastgroup if by_name else None
+    by_input = "fp8" if dtype.startswith("float8") else _TYPES.get(dtype)
+    return by_words if by_input is None or (by_input, by_words) == ("fp32", "tf32") else by_input

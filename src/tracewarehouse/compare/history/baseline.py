@@ -252,11 +252,9 @@ class PartsEvent(Struct, frozen=True):
 
     def __str__(self) -> str:
         listed = "; ".join(map(str, self.parts[:_LISTED]))
-        others = f"; {len(self.parts) - _LISTED:,} more" if len(self.parts) > _LISTED else ""
+        rest = f"; {len(self.parts) - _LISTED:,} more" if len(self.parts) > _LISTED else ""
         count = plural(len(self.parts), "part")
-        return (
-            f"between {one_line(self.before)} and {one_line(self.after)}, {count} changed: {listed}{others}"
-        )
+        return f"between {one_line(self.before)} and {one_line(self.after)}, {count} changed: {listed}{rest}"
 
 
 class _Series(Struct, frozen=True):
@@ -295,14 +293,12 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
         for kind, paths in files.items()
         for each in _part_series(kind, runs, *part_values(store, paths, *_SOURCES[kind][1:]))
     ]
-    change_of_part: dict[int, PartChange] = {}
+    moved: dict[int, PartChange] = {}
     for change in part_changes([*(each.adjusted for each in series), *(each.calls for each in series)]):
         part = change.part % len(series)
-        if part not in change_of_part or change.part >= len(series):
-            change_of_part[part] = change
-    return tuple(
-        _events(runs, [(each.at, _moved(series[part], each)) for part, each in change_of_part.items()])
-    )
+        if part not in moved or change.part >= len(series):
+            moved[part] = change
+    return tuple(_events(runs, [(each.at, _moved(series[part], each)) for part, each in moved.items()]))
 
 
 def _part_series(

@@ -297,11 +297,11 @@ def build_series(
     values = [point.value for point in measured if point.value is not None]
     levels_found = find_levels(values, min_effect)
     detected = levels_found.points
-    edges = [0, *(change_point.at for change_point in detected), len(values)]
+    edges = [0, *(point.at for point in detected), len(values)]
     levels = [median(values[start:end]) for start, end in zip(edges, edges[1:], strict=False) if end > start]
     changes = tuple(
-        _change(measured, change_point, levels[index], levels[index + 1], reasons)
-        for index, change_point in enumerate(detected)
+        _change(measured, point, levels[index], levels[index + 1], reasons)
+        for index, point in enumerate(detected)
     )
     level_of = {id(point): levels[bisect(edges, index) - 1] for index, point in enumerate(measured)}
     leveled = tuple(replace(point, level=level_of.get(id(point))) for point in points)
@@ -317,12 +317,10 @@ def _change(
     positions = range(min(detected.earliest, detected.at) - 1, max(detected.latest, detected.at) + 1)
     closest = (known[index] for index in sorted(positions, key=lambda index: abs(index - detected.at)))
     reasons_nearby = ((reasons.get((point.run, point.source)), point.selector) for point in closest)
-    reason, index = next(
-        (reason_and_run for reason_and_run in reasons_nearby if reason_and_run[0]), (None, None)
-    )
+    reason, run = next(filter(lambda nearby: nearby[0], reasons_nearby), (None, None))
     return Change(
         before.name, after.name, *_size(detected, old, new), earliest.name, latest.name,
-        old, new, reason, index, tuple(known[position].selector for position in positions),
+        old, new, reason, run, tuple(known[position].selector for position in positions),
     )  # fmt: skip
 
 
@@ -434,11 +432,7 @@ def acknowledgements(store: Store, metric: Metric) -> dict[tuple[str, str], str]
     """(run, source) → reason, for the metric."""
     name = _acknowledged_name(metric)
     stored = [Acknowledgement(**fields) for fields in store.acknowledged()]
-    return {
-        (acknowledgement.run, acknowledgement.source): acknowledgement.why
-        for acknowledgement in stored
-        if acknowledgement.metric == name
-    }
+    return {(row.run, row.source): row.why for row in stored if row.metric == name}
 
 
 def notices_on_acknowledged(history: History, stored: Sequence[str], removed: Sequence[str]) -> Iterator[str]:
@@ -493,14 +487,8 @@ def _text_chart(history: History, series: Series, width: int) -> Iterator[str]:
         yield f"{labels.get(index, '').rjust(margin)} ┤{row}".rstrip()
     yield " " * (margin + 2) + _change_markers(series, columns)
     ends = series.points[0], series.points[-1]
-    first_date, last_date = (
-        f"{datetime.fromtimestamp(point.time_ns // 10**9, UTC):%Y-%m-%d}" for point in ends
-    )
-    dates = (
-        f"{first_date}{last_date.rjust(columns - len(first_date))}"
-        if columns > 2 * len(first_date)
-        else f"{first_date} to {last_date}"
-    )
+    first, last = (f"{datetime.fromtimestamp(point.time_ns // 10**9, UTC):%Y-%m-%d}" for point in ends)
+    dates = f"{first}{last.rjust(columns - len(first))}" if columns > 2 * len(first) else f"{first} to {last}"
     yield " " * (margin + 2) + dates
 
 
@@ -624,14 +612,11 @@ def _chart(history: History, series: Series) -> Mapping[str, object]:
         "top": _TOP,
         "bottom": _TOP + _HEIGHT,
         "ticks": [(_y(value, low, high), show(value, history.unit)) for value in round_values(low, high)],
-        "dots": [
-            (axis.places[index], *_dot(point, low, high, history.unit))
-            for index, point in enumerate(measured)
-        ],
+        "dots": [(axis.places[i], *_dot(point, low, high, history.unit)) for i, point in enumerate(measured)],
         "levels": [*_level_lines(series, axis, low, high)],
         "changes": [
-            (axis.before(index), f"{change.before} → {change.after}: {change.effect}")
-            for change, index in zip(series.changes, series.change_positions, strict=True)
+            (axis.before(number), f"{change.before} → {change.after}: {change.effect}")
+            for change, number in zip(series.changes, series.change_positions, strict=True)
         ],
         "dates": [*_dates(measured, axis)],
         "axis": "start of the run" if axis.is_time else "runs in the order of their start, evenly spaced",
@@ -675,13 +660,12 @@ def round_values(low: float, high: float) -> Iterator[float]:
 
 def _dates(known: Sequence[Point], x: _Axis) -> Iterator[tuple[float, str]]:
     """The place and date of the first run, and of others as far as there is room."""
-    last_place = -inf
+    last = -inf
     for point, place in zip(known, x.places, strict=True):
-        if place - last_place >= _DATE and place <= _WIDTH - _DATE / 2:
+        if place - last >= _DATE and place <= _WIDTH - _DATE / 2:
             yield place, timestamp(point.time_ns)[:10]
-            last_place = (
-                place if last_place > 0 else place + _DATE / 2
-            )  # the first begins at its run, others surround theirs
+            # The first begins at its run, others surround theirs.
+            last = place if last > 0 else place + _DATE / 2
 
 
 def _y(value: float, low: float, high: float) -> float:

@@ -145,12 +145,10 @@ def matching_runs(
     Raises UnknownName for a selector or label without a match, ExpressionError for another condition.
     """
     labels = parse_where(where)
-    named_runs = tuple(selected) if runs is None else narrow(selected, runs)
-    matches = matching(named_runs, labels, None, 0)
-    if labels and named_runs and not matches:
-        known_labels = {
-            f"label.{key}={value}" for run in named_runs for key, value in run.version.labels.items()
-        }
+    chosen = tuple(selected) if runs is None else narrow(selected, runs)
+    matches = matching(chosen, labels, None, 0)
+    if labels and chosen and not matches:
+        known_labels = {f"label.{key}={value}" for run in chosen for key, value in run.version.labels.items()}
         condition = ",".join(f"label.{key}={value}" for key, value in labels.items())
         raise UnknownName("label", condition, known_labels, None if known_labels else "no run has a label")
     return matches
@@ -204,9 +202,7 @@ def build_history(
         )
         for definition, recorded in by_definition.items()
     }
-    if metric.filters and not any(
-        run.rows for selected_run in measured.values() for run in selected_run.runs
-    ):
+    if metric.filters and not any(run.rows for values in measured.values() for run in values.runs):
         files = [file for run in _whole_results(store, analysis, selected) for file in run.files.values()]
         check_filters(metric, measured.values(), filter_values(store, metric, files))
     reasons = acknowledgements(store, metric)
@@ -259,12 +255,10 @@ def _stored(
     runs = sorted({run for run, _ in lacking})
     if len(runs) <= FEW_RUNS:
         listed = store.with_rollups(*analysis.contract.ref, runs)
-        results_and_rollups = stored | listed[0], rollups | listed[1]
-        keys_of_lacking = (
-            key for keys in results_and_rollups for key in keys if (key.run, key.source) in lacking
-        )
-        if all(key in current for key in keys_of_lacking):
-            return results_and_rollups
+        both = stored | listed[0], rollups | listed[1]
+        theirs = (key for keys in both for key in keys if (key.run, key.source) in lacking)
+        if all(key in current for key in theirs):
+            return both
     return store.with_rollups(*analysis.contract.ref)
 
 
@@ -287,19 +281,17 @@ def _recorded_runs(
     for key in files:
         by_run.setdefault((key.run, key.source), []).append(key)
     candidates: list[tuple[SelectedRun, list[Recorded], list[Recorded]]] = []
-    for selected_run, keys in zip(selected, possible, strict=True):
-        present = by_run.get((selected_run.run.lower(), selected_run.version.source), [])
+    for run, keys in zip(selected, possible, strict=True):
+        present = by_run.get((run.run.lower(), run.version.source), [])
         current = [key for key in keys if key in present][:1]
-        own_definition = analysis.definition(selected_run.version)
-        candidates.append(
-            (selected_run, current, [key for key in present if key.effective != own_definition])
-        )
+        own = analysis.definition(run.version)
+        candidates.append((run, current, [key for key in present if key.effective != own]))
     substitutes = {
         key.effective
-        for selected_run, current, others in candidates
+        for run, current, others in candidates
         if not current
         for key in others
-        if not differ_in_rules(key.effective, analysis.definition(selected_run.version))
+        if not differ_in_rules(key.effective, analysis.definition(run.version))
     }
     pairs = [(other, key) for _, current, others in candidates for key in current for other in others]
     equal = set()  # definitions under which at least one run has the same rows, and none has others
@@ -313,15 +305,13 @@ def _recorded_runs(
             equal.add(definition)
     return [
         RecordedRun(
-            selected_run,
+            run,
             {
-                analysis.definition(selected_run.version) if key.effective in equal else key.effective: files[
-                    key
-                ]
+                analysis.definition(run.version) if key.effective in equal else key.effective: files[key]
                 for key in current or others
             },
         )
-        for selected_run, current, others in candidates
+        for run, current, others in candidates
     ]
 
 
@@ -401,9 +391,7 @@ def _notices(
         )
     recorded = [(run, analysis.definition(run.selected.version)) for run in runs if run.files]
     newest = _current(analysis, runs)
-    if rules := [
-        run.selected.selector for run, definition in recorded if differ_in_rules(definition, newest)
-    ]:
+    if rules := [run.selected.selector for run, used in recorded if differ_in_rules(used, newest)]:
         yield hints.fill(
             "{} classified by other kernel rules than the newest ({}), a separate series: {}, then {}",
             _count(rules, len(runs)), _some(rules), hints.call("upgrade"), hints.record(),

@@ -115,15 +115,12 @@ def pack(store: Store, contract: Contract, written: int) -> bool:
         return True
     whole, rollups = store.with_rollups(contract.name, contract.version)
     packed = results.Packs.read(store.objects, store.files, folder).files
-    for results_by_key in (
-        rollups,
-        {recorded: key for recorded, key in whole.items() if recorded not in rollups},
-    ):
-        unpacked = {recorded: key for recorded, key in results_by_key.items() if key not in packed}
+    others = {recorded: key for recorded, key in whole.items() if recorded not in rollups}
+    for chosen in (rollups, others):
+        unpacked = {recorded: key for recorded, key in chosen.items() if key not in packed}
         store.files.copy(unpacked.values())
-        paths = {
-            key: store.path(key) for recorded, key in unpacked.items() if is_intact(store.path(key), recorded)
-        }
+        intact = [key for recorded, key in unpacked.items() if is_intact(store.path(key), recorded)]
+        paths = {key: store.path(key) for key in intact}
         if len(paths) >= results.PACK_RESULTS:
             with store.staging() as staging:
                 results.write_pack(store.objects, staging, folder, paths)
@@ -199,10 +196,9 @@ class _Recorder:
 
     def record_batch(self, batch: Sequence[SelectedRun]) -> None:
         """Records some runs, analysis by analysis."""
-        missing_by_analysis = [
-            (each, runs) for each in self.analyses if (runs := self.without_result(each, batch))
-        ]
-        if not missing_by_analysis:
+        missing_runs = [(each, self.without_result(each, batch)) for each in self.analyses]
+        missing_runs = [(analysis, runs) for analysis, runs in missing_runs if runs]
+        if not missing_runs:
             return
         # Run → rank → complete steps, for the runs that have any.
         steps: dict[str, dict[int, list[int]]] = {}
@@ -211,7 +207,7 @@ class _Recorder:
         _, [self.lengths] = lengths([narrowed])
         for row in narrowed.query(COMPLETE_STEPS_SQL).rows():
             steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
-        for analysis, missing in missing_by_analysis:
+        for analysis, missing in missing_runs:
             # The runs whose tables are those of this release; the others fail.
             read = dependencies(self.catalog, analysis.parts)
             reasons = {each.run: why_outdated(self.catalog, read, each) for each in missing}
@@ -275,10 +271,8 @@ class _Recorder:
                 write_result(path, key, run_result.table, run_result.parquet_schema().metadata, metadata)
                 files[key] = path
                 if can_roll_up(contract):
-                    file, rollup = (
-                        folder / f"{number}-rollup.parquet",
-                        roll_up(contract, run_result.table, complete),
-                    )
+                    file = folder / f"{number}-rollup.parquet"
+                    rollup = roll_up(contract, run_result.table, complete)
                     write_result(file, key, rollup, {}, metadata, few_rows=True)
                     rollups |= {key: file} if _is_smaller(file, path) else {}
             size = sum(path.stat().st_size for path in files.values())
@@ -291,11 +285,7 @@ class _Recorder:
         """The rows of an analysis, or the findings of all rules, of which some were run before."""
         names = tuple(selected_run.selector for selected_run in runs.selected())
         if contract.is_recorded:
-            by_rule = {
-                name: rule_result
-                for (name, rule_runs), rule_result in self.found.items()
-                if rule_runs == names
-            }
+            by_rule = {rule: result for (rule, of), result in self.found.items() if of == names}
             return findings_of(
                 runs, contract, lambda name: by_rule[name] if name in by_rule else runs.analyze_or_skip(name)
             )
@@ -316,14 +306,11 @@ def repair_results(
     """Renames damaged results of these runs, records them again, and unlists those that are lost."""
 
     def renamed(parsed: Callable[[str], Recorded | None]) -> dict[str, Recorded]:
-        recorded_files = (
-            (key, result) for result, key in results.every(store.objects, parsed=parsed) if result.run in keys
-        )
-        damaged = {
-            key: result
-            for key, result in recorded_files
-            if results.fault(store.path(key), result) is not None
+        of_runs = {
+            key: result for result, key in results.every(store.objects, parsed=parsed) if result.run in keys
         }
+        faults = {key: results.fault(store.path(key), result) for key, result in of_runs.items()}
+        damaged = {key: result for key, result in of_runs.items() if faults[key] is not None}
         results.set_aside(store.objects, () if dry_run else damaged)
         return damaged
 
@@ -333,10 +320,8 @@ def repair_results(
     lost |= {key: recorded for recorded, key in results.missing(store.objects, sources) if recorded}
     for key, recorded in lost.items():
         is_back = _record_again(store, catalog, recorded, narrow, dry_run)
-        outcome = (
-            "recorded result computed again" if is_back else "recorded result lost: it cannot be computed"
-        )
-        yield Step(recorded.run, key, outcome, not is_back)
+        what = "recorded result computed again" if is_back else "recorded result lost: it cannot be computed"
+        yield Step(recorded.run, key, what, not is_back)
     lost_for_good = frozenset(key for key in lost if store.objects.stat(key) is None)
     if not dry_run:
         results.set_aside(store.objects, results.unlist(store.objects, lost_for_good))

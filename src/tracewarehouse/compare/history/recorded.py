@@ -224,18 +224,14 @@ def part_values(
     runs = {str(store.path(path)): run for run, path in paths.items()}
     values_by_run: dict[str, dict[str, tuple[float, float]]] = {run: {} for run in paths}
     with _connection(store, 1) as con:
-        metadata = {runs[path]: file_metadata for path, file_metadata in _metadata(con, list(runs))}
+        metadata = {runs[path]: facts for path, facts in _metadata(con, list(runs))}
         _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
         rows = con.execute(
             _PART_VALUES.format(results=_read_parquet(list(runs)), name=name, ns=ns)
         ).fetchall()
-    steps = {run: _recorded_steps(file_metadata) for run, file_metadata in metadata.items()}
+    steps = {run: _recorded_steps(facts) for run, facts in metadata.items()}
     per_step = all(steps.values())
-    by = (
-        steps
-        if per_step
-        else {run: max(len(file_metadata["ranks"]), 1) for run, file_metadata in metadata.items()}
-    )
+    by = steps if per_step else {run: max(len(facts["ranks"]), 1) for run, facts in metadata.items()}
     for run, part, calls, total_ns in rows:
         values_by_run[run][part] = calls / by[run], (total_ns or 0.0) / by[run]
     return "step" if per_step else "rank", values_by_run

@@ -92,7 +92,7 @@ class Measured(Struct, frozen=True):
     @property
     def values(self) -> tuple[float, ...]:
         """The known values."""
-        return tuple(each.value for each in self.runs if each.value is not None)
+        return tuple(run.value for run in self.runs if run.value is not None)
 
     @property
     def median(self) -> float | None:
@@ -102,13 +102,13 @@ class Measured(Struct, frozen=True):
     @property
     def mean(self) -> float | None:
         """The mean of the runs' means; None if no run has one."""
-        known = [each.mean for each in self.runs if each.mean is not None]
-        return fmean(known) if known else None
+        means = [run.mean for run in self.runs if run.mean is not None]
+        return fmean(means) if means else None
 
     @property
     def reason(self) -> str | None:
         """Why runs have no value; None if all have one."""
-        return ", ".join(sorted({each.reason for each in self.runs if each.reason})) or None
+        return ", ".join(sorted({run.reason for run in self.runs if run.reason})) or None
 
 
 SHORT = {"step_time": "step_summary.period_ns"}
@@ -164,8 +164,8 @@ class Reader:
 
     def position(self, at: int) -> str:
         """The place of an error."""
-        where = f"character {at + 1}" if at < len(self.text) else "end"
-        return f"{self.kind} {self.text!r}, {where}"
+        place = f"character {at + 1}" if at < len(self.text) else "end"
+        return f"{self.kind} {self.text!r}, {place}"
 
     def error(self, what: str, hint: str | None = None, at: int | None = None) -> ParamError:
         """An error at `at`, or at the position."""
@@ -183,8 +183,8 @@ class _Reader(Reader):
         contract, column = self.measure()
         filters = self.filters(contract, column) if self.accept("[") else {}
         absent_is_zero = filters.pop(None, None) is not None
-        named = tuple((column, value) for column, value in filters.items() if column is not None)
-        return Metric(self.text[start : self.at], contract, column, named, absent_is_zero)
+        filters_by_column = tuple((column, value) for column, value in filters.items() if column is not None)
+        return Metric(self.text[start : self.at], contract, column, filters_by_column, absent_is_zero)
 
     def measure(self) -> tuple[Contract, Column]:
         start = self.at
@@ -192,17 +192,17 @@ class _Reader(Reader):
         if word in SHORT and not self.text.startswith((".", "@"), self.at):
             word, _, column = SHORT[word].partition(".")
             contract = self.catalog.get(word, kind="analysis")
-            return contract, next(each for each in contract.columns if each.name == column)
+            return contract, next(measured for measured in contract.columns if measured.name == column)
         contract = self.contract(word, start)
         if not self.accept("."):
-            names = ", ".join(each.name for each in measures(contract)) or "no measure"
+            names = ", ".join(measured.name for measured in measures(contract)) or "no measure"
             raise self.error("expected `.` and a column", f"{contract.name} has {names}")
         start = self.at
-        named = {column.name: column for column in measures(contract)}
+        by_name = {column.name: column for column in measures(contract)}
         word = self.word("a column")
-        if word not in named:
-            raise self.unknown(f"measure of {contract.ref}", word, named, start)
-        return contract, named[word]
+        if word not in by_name:
+            raise self.unknown(f"measure of {contract.ref}", word, by_name, start)
+        return contract, by_name[word]
 
     def contract(self, word: str, start: int) -> Contract:
         version = _VERSION.match(self.text, self.at)
@@ -213,14 +213,14 @@ class _Reader(Reader):
             if self.text.startswith("(", self.at):
                 hint = "percentiles are columns of analyses: kernel_summary.p99_ns[kind=communication]"
                 raise self.error("a metric has no functions", hint, at=start) from None
-            known = [each.name for each in self.catalog.analyses()]
+            analyses = [analysis.name for analysis in self.catalog.analyses()]
             if error.kind == "version":
                 raise self.at_position(error, start) from None
-            raise self.unknown("analysis", word, {*known, *SHORT} - {word}, start) from None
+            raise self.unknown("analysis", word, {*analyses, *SHORT} - {word}, start) from None
 
     def filters(self, contract: Contract, measure: Column) -> dict[Column | None, object]:
         """`kind=…,name=…,absent=0]`; the key of `absent` is None."""
-        known = {column.name: column for column in filterable(contract)}
+        by_name = {column.name: column for column in filterable(contract)}
         filters: dict[Column | None, object] = {}
         opened = self.at - 1
         if "]" not in self.text[opened:]:
@@ -228,18 +228,18 @@ class _Reader(Reader):
         while True:
             start = self.at
             word = self.word("a column to filter by")
-            if word == _ABSENT and word not in known:
+            if word == _ABSENT and word not in by_name:
                 filters[None] = self.absent(measure, start)
                 if self.accept("]"):
                     return filters
                 raise self.error(f"expected `]` after {_ABSENT}=0")
-            if word not in known:
-                raise self.unknown(f"column of {contract.ref} to filter by", word, known, start)
-            if known[word] in filters:
+            if word not in by_name:
+                raise self.unknown(f"column of {contract.ref} to filter by", word, by_name, start)
+            if by_name[word] in filters:
                 raise self.error(f"duplicate filter: {word}", at=start)
             if not self.accept("="):
                 raise self.error("expected `=`")
-            filters[known[word]] = self.value(known[word])
+            filters[by_name[word]] = self.value(by_name[word])
             if self.accept("]"):
                 return filters
             if not self.accept(","):
@@ -352,19 +352,19 @@ class WorkUnit(Struct, frozen=True):
 
     def of(self, version: RunVersion) -> Fraction:
         """The work of a step of a run; raises TwError without the label, or if it is not above 0."""
-        text = version.labels.get(self.label)
+        label_text = version.labels.get(self.label)
         try:
-            value = Fraction(text) if text is not None else None
+            value = Fraction(label_text) if label_text is not None else None
         except (ValueError, ZeroDivisionError):
             value = Fraction(0)
         if value is not None and value > 0:
             return value
         run, label = version.run, self.label
-        problem = f"lacks the label {label}" if text is None else f"has the label {label}={text}"
-        wanted = "" if text is None else ", not a number above 0"
+        problem = f"lacks the label {label}" if label_text is None else f"has the label {label}={label_text}"
+        requirement = "" if label_text is None else ", not a number above 0"
         hint = hints.Hint(f'wh.label("{run}", {{"{label}": "32"}})', f"tw label {run} {label}=32")
         message = hints.fill("set what a step of a rank processes: {}", hint)
-        raise TwError(f"run {run} {problem}{wanted}", message)
+        raise TwError(f"run {run} {problem}{requirement}", message)
 
 
 def is_normalized(metric: Metric) -> bool:
@@ -380,5 +380,5 @@ def per_unit(measured: Measured, work: Mapping[str, Fraction]) -> Measured:
 
 
 def _per_unit(run: RunValue, work: Fraction) -> RunValue:
-    value, mean = (None if each is None else float(each / work) for each in (run.value, run.mean))
+    value, mean = (None if total is None else float(total / work) for total in (run.value, run.mean))
     return replace(run, value=value, mean=mean, steps=tuple(float(step / work) for step in run.steps))

@@ -57,18 +57,18 @@ def lengths(
     They are per step if all ranks with data in the results have steps.
     """
     skipped = {(each.run_id, each.rank) for result in results for each in result.skipped}
-    found: list[dict[str, dict[int, Length]]] = [{} for _ in sides]
-    for of_side, side in zip(found, sides, strict=True):
+    by_side: list[dict[str, dict[int, Length]]] = [{} for _ in sides]
+    for of_side, side in zip(by_side, sides, strict=True):
         for row in side.of_steps(()).query("SELECT * FROM recorded_lengths").rows():
             run, rank = row.pop("run_id"), row.pop("rank")
             if (run, rank) not in skipped:
                 of_side.setdefault(run, {})[rank] = row
-    return unit_of(all, (of_run for of_side in found for of_run in of_side.values())), found
+    return unit_of(all, (of_run for of_side in by_side for of_run in of_side.values())), by_side
 
 
 def unit_of(decide: Callable[[Iterable[int]], bool], runs: Iterable[Mapping[int, Length]]) -> str:
     """Steps, if all or any of the ranks have some, else seconds."""
-    return STEP if decide(each["window_steps"] for run in runs for each in run.values()) else SECOND
+    return STEP if decide(rank["window_steps"] for run in runs for rank in run.values()) else SECOND
 
 
 def parts_of(unit: str | None) -> int:
@@ -129,22 +129,22 @@ def measure(metric: Metric, *sides: Selection, needs_rows: bool = True) -> tuple
 def by_job(measured: Measured, selected: Iterable[SelectedRun]) -> Measured:
     """The metric with one value per job, the mean of its profiling windows: they are no independent runs."""
     jobs: dict[str, list[RunValue]] = {}
-    job_of = {each.run: each.job for each in selected}
+    job_of = {run.run: run.job for run in selected}
     for run in measured.runs:
         jobs.setdefault(job_of[run.run], []).append(run)
     return replace(measured, runs=tuple(map(_of_job, jobs.values())))
 
 
 def _of_job(windows: Sequence[RunValue]) -> RunValue:
-    known = [each for each in windows if each.value is not None]
-    if len(known) < 2:
-        return (known or windows)[0]
+    measured = [window for window in windows if window.value is not None]
+    if len(measured) < 2:
+        return (measured or windows)[0]
     return replace(
-        known[0],
-        value=fmean(each.value for each in known if each.value is not None),
-        mean=fmean(each.mean for each in known if each.mean is not None),
-        steps=tuple(step for each in known for step in each.steps),
-        rows=sum(each.rows for each in known),
+        measured[0],
+        value=fmean(window.value for window in measured if window.value is not None),
+        mean=fmean(window.mean for window in measured if window.mean is not None),
+        steps=tuple(step for window in measured for step in window.steps),
+        rows=sum(window.rows for window in measured),
     )
 
 
@@ -153,13 +153,13 @@ def ranks_with_data(
 ) -> dict[str, Ranks]:
     """Run → its ranks with data in a result, why others have none, and with a `unit` their lengths."""
     reasons = {(each.run_id, each.rank): each.reason for each in result.skipped}
-    found = {}
+    by_run = {}
     for each in selected:
         with_data = tuple(rank for rank in each.ranks if (each.run, rank) not in reasons)
         missing = {reasons[each.run, rank] for rank in each.ranks if (each.run, rank) in reasons}
         reason = ", ".join(sorted(missing)) or None
-        found[each.run] = Ranks(with_data, reason, unit, (recorded or {}).get(each.run, {}))
-    return found
+        by_run[each.run] = Ranks(with_data, reason, unit, (recorded or {}).get(each.run, {}))
+    return by_run
 
 
 def evaluate(
@@ -202,7 +202,7 @@ def evaluate_in(
         aggregate = _mean_of_sums if metric.column.aggregate == "sum" else _extreme_or_ratio
         values = {}
         for run, scope in scopes.items():
-            within = {key: each for key, each in aggregates.get(run, {}).items() if key in scope}
+            within = {key: aggregated for key, aggregated in aggregates.get(run, {}).items() if key in scope}
             if scope:
                 values[run] = aggregate(metric, run, within, scope)
     else:
@@ -219,7 +219,7 @@ def evaluate_in(
         else:
             value = RunValue(run, reason="no such row")
         runs.append(value)
-    unit = next((each.unit for each in ranks.values()), None)
+    unit = next((aggregated.unit for aggregated in ranks.values()), None)
     return Measured(metric, metric.per(by_step, unit), tuple(runs))
 
 
@@ -227,7 +227,7 @@ def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence
     """Raises UnknownName if there are rows, but none has the values of the filters, in any step."""
     from tracewarehouse.duck.engine import scratch
 
-    is_used = any(run.rows for each in measured for run in each.runs)
+    is_used = any(run.rows for measured_side in measured for run in measured_side.runs)
     if is_used or metric.absent_is_zero or not metric.filters or not any(map(len, tables)):
         return
     with scratch() as con:
@@ -237,7 +237,7 @@ def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence
             if con.execute(matching).fetchall()[0][0]:
                 return
     for column, value in metric.filters:
-        present = {each for table in tables for each in table[column.name].unique().to_pylist()}
+        present = {text for table in tables for text in table[column.name].unique().to_pylist()}
         if value not in present:
             raise UnknownName(f"{column.name} of {metric.contract.ref}", _text(value), map(_text, present))
     names = ", ".join(column.name for column, _ in metric.filters)
@@ -253,15 +253,15 @@ def _scopes(
     metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
 ) -> Mapping[str, Scope]:
     """Run → the ranks, or ranks and steps, that its value covers, and what each counts as."""
-    only = next((value for column, value in metric.filters if column.name == "rank"), None)
-    found: dict[str, dict[RankStep, int | Fraction]] = {run: {} for run in ranks}
-    parts = {run: each.parts(metric.contract) for run, each in ranks.items()}
-    every = ((run, rank, None) for run, of_run in parts.items() for rank in of_run)
-    for run, rank, step in every if complete is None else complete:
-        if only in (None, rank) and rank in parts.get(run, ()):
+    only_rank = next((value for column, value in metric.filters if column.name == "rank"), None)
+    scopes: dict[str, dict[RankStep, int | Fraction]] = {run: {} for run in ranks}
+    parts = {run: run_ranks.parts(metric.contract) for run, run_ranks in ranks.items()}
+    all_ranks = ((run, rank, None) for run, of_run in parts.items() for rank in of_run)
+    for run, rank, step in all_ranks if complete is None else complete:
+        if only_rank in (None, rank) and rank in parts.get(run, ()):
             number, unit = parts[run][rank], ranks[run].unit
-            found[run][rank, step] = Fraction(number, parts_of(unit)) if unit else number
-    return found
+            scopes[run][rank, step] = Fraction(number, parts_of(unit)) if unit else number
+    return scopes
 
 
 def condition(metric: Metric) -> str:
@@ -289,10 +289,10 @@ def _aggregates(
     step = "step" if by_step else "NULL"
     keys = f"run_id, rank, {step}"
     sql = f"SELECT {keys}, count(*), {columns} FROM ({rows}) GROUP BY {keys}"
-    found: dict[str, dict[RankStep, _Aggregate]] = {}
-    for run, rank, number, count, first, second in con.execute(sql).fetchall():
-        found.setdefault(run, {})[rank, number] = _Aggregate(count, first, second)
-    return found
+    by_run: dict[str, dict[RankStep, _Aggregate]] = {}
+    for run, rank, number, count, over, under in con.execute(sql).fetchall():
+        by_run.setdefault(run, {})[rank, number] = _Aggregate(count, over, under)
+    return by_run
 
 
 def if_complete(function: str, column: str) -> str:
@@ -305,17 +305,17 @@ def _mean_of_sums(
     metric: Metric, run: str, aggregates: Mapping[RankStep, _Aggregate], scope: Scope
 ) -> RunValue:
     """The sum per rank, rank and step, or what a rank recorded; one without such a row counts as 0."""
-    ranks, rows = len({rank for rank, _ in scope}), sum(each.rows for each in aggregates.values())
-    known = {key: each.over for key, each in aggregates.items() if each.over is not None}
-    if len(known) < len(aggregates):
+    ranks, rows = len({rank for rank, _ in scope}), sum(aggregated.rows for aggregated in aggregates.values())
+    sums = {key: aggregated.over for key, aggregated in aggregates.items() if aggregated.over is not None}
+    if len(sums) < len(aggregates):
         return RunValue(run, ranks=ranks, rows=rows, reason=_unknown(metric))
     if not all(scope.values()):
         return RunValue(run, ranks=ranks, rows=rows, reason="its number of steps or its length is unknown")
-    mean = float(sum(known.values()) / sum(scope.values()))
+    mean = float(sum(sums.values()) / sum(scope.values()))
     by_step: dict[int, list[float]] = {}
     for rank, step in scope:
         if step is not None:
-            by_step.setdefault(step, []).append(known.get((rank, step), 0))
+            by_step.setdefault(step, []).append(sums.get((rank, step), 0))
     steps = tuple(sum(by_step[step]) / len(by_step[step]) for step in sorted(by_step))
     value = median(steps) if metric.measures_steps and steps else mean
     return RunValue(run, value, mean, steps, ranks, rows)
@@ -325,12 +325,12 @@ def _extreme_or_ratio(
     metric: Metric, run: str, aggregates: Mapping[RankStep, _Aggregate], scope: Scope
 ) -> RunValue:
     """The minimum or maximum of all rows, or a sum over a sum."""
-    rows = sum(each.rows for each in aggregates.values())
+    rows = sum(aggregated.rows for aggregated in aggregates.values())
     result = RunValue(run, ranks=len({rank for rank, _ in scope}), rows=rows)
     if not aggregates:
         return replace(result, reason="no such row")
-    over = [each.over for each in aggregates.values() if each.over is not None]
-    under = [each.under for each in aggregates.values() if each.under is not None]
+    over = [aggregated.over for aggregated in aggregates.values() if aggregated.over is not None]
+    under = [aggregated.under for aggregated in aggregates.values() if aggregated.under is not None]
     aggregate = metric.column.aggregate or ""
     if len(over) < len(aggregates) or "/" in aggregate and len(under) < len(aggregates):
         return replace(result, reason=_unknown(metric))
@@ -353,12 +353,12 @@ def _single(con: Connection, metric: Metric, rows: str, scopes: Mapping[str, Sco
     free = [name for name in metric.contract.grain if name not in fixed]
     differing = "".join(f", count(DISTINCT {quote_name(name)})" for name in free)
     sql = f"SELECT run_id, count(*), any_value({quote_name(metric.column.name)}){differing}"
-    found = {}
+    values = {}
     for run, count, value, *distinct in con.execute(f"{sql} FROM ({rows}) GROUP BY run_id").fetchall():
         if count > 1:
             missing = [name for name, number in zip(free, distinct, strict=True) if number > 1] or free
-            named = [f"{column.name}={_text(value)}" for column, value in metric.filters]
-            filters = ",".join([*named, *(f"{name}=…" for name in missing)])
+            filter_texts = [f"{column.name}={_text(value)}" for column, value in metric.filters]
+            filters = ",".join([*filter_texts, *(f"{name}=…" for name in missing)])
             raise TwError(
                 f"metric {metric}: {metric.column.name} cannot be aggregated over rows;"
                 f" run {run} has {count:,} rows",
@@ -367,8 +367,8 @@ def _single(con: Connection, metric: Metric, rows: str, scopes: Mapping[str, Sco
         ranks = len({rank for rank, _ in scopes.get(run, {})})
         reason = _unknown(metric) if value is None else None
         value = None if value is None else float(value)
-        found[run] = RunValue(run, value, value, (), ranks, count, reason)
-    return found
+        values[run] = RunValue(run, value, value, (), ranks, count, reason)
+    return values
 
 
 Statistic = Literal["value", "min", "mean", "median", "max", "worst", "p50", "p90", "p95", "p99", "absent"]
@@ -381,10 +381,10 @@ _CLOSE = late_regex(r"\s*\)")
 
 def parse_statistic(text: str, catalog: Catalog) -> tuple[Statistic, Metric]:
     """The statistic of steps and the metric in a text; `value` is the metric itself. Raises TwError."""
-    statistic, metric, at = parse_statistic_prefix(text, catalog, kind="metric", names=OF_STEPS)
-    if at < len(text):
+    statistic, metric, end = parse_statistic_prefix(text, catalog, kind="metric", names=OF_STEPS)
+    if end < len(text):
         raise ExpressionError(
-            f"metric {text!r}, character {at + 1}: unexpected text after the metric", _EXAMPLES
+            f"metric {text!r}, character {end + 1}: unexpected text after the metric", _EXAMPLES
         )
     return statistic, metric
 
@@ -404,10 +404,10 @@ def parse_statistic_prefix(
     if call[1] not in names:
         raise at_position(UnknownName("statistic", call[1], names), position.format(start + 1))
     name = cast(Statistic, call[1])
-    metric, at = parse_metric_prefix(text, catalog, call.end())
-    close = _CLOSE.match(text, at)
+    metric, end = parse_metric_prefix(text, catalog, call.end())
+    close = _CLOSE.match(text, end)
     if close is None:
-        raise ExpressionError(f"{position.format(at + 1)}: expected `)`", f"for example {name}({metric})")
+        raise ExpressionError(f"{position.format(end + 1)}: expected `)`", f"for example {name}({metric})")
     if name != "absent" and not (metric.has_steps and metric.column.aggregate == "sum"):
         raise ExpressionError(
             f"{position.format(start + 1)}: {metric} has no value per step",
@@ -422,7 +422,7 @@ def measure_statistic(value: Statistic, metric: Metric, *sides: Selection) -> tu
     """The metric of every job of each side, or the statistic of its complete steps."""
     measured = measure(metric, *sides, needs_rows=value != "absent")
     return tuple(
-        of_steps(value, by_job(each, side.selected())) for each, side in zip(measured, sides, strict=True)
+        of_steps(value, by_job(values, side.selected())) for values, side in zip(measured, sides, strict=True)
     )
 
 

@@ -74,12 +74,12 @@ def fit(values: Floats, *columns: Floats) -> Fit:
         gram = whitened.T @ whitened
         inverse = np.linalg.pinv(gram[:-1, :-1], hermitian=True)
         coefficients = inverse @ gram[:-1, -1]
-        rest = float(gram[-1, -1] - gram[-1, :-1] @ coefficients)
-        rest = max(rest, 1e-12 * float(gram[-1, -1]), 1e-300)
-        found = -count / 2 * math.log(rest / count) + math.log(1 - r * r) / 2
-        if found > best.log_likelihood:
-            error = math.sqrt(rest / max(count - len(columns) - 1, 1) * float(inverse[-1, -1]))
-            best = Fit(found, float(coefficients[-1]), error, r)
+        residual = float(gram[-1, -1] - gram[-1, :-1] @ coefficients)
+        residual = max(residual, 1e-12 * float(gram[-1, -1]), 1e-300)
+        log_likelihood = -count / 2 * math.log(residual / count) + math.log(1 - r * r) / 2
+        if log_likelihood > best.log_likelihood:
+            error = math.sqrt(residual / max(count - len(columns) - 1, 1) * float(inverse[-1, -1]))
+            best = Fit(log_likelihood, float(coefficients[-1]), error, r)
     return best
 
 
@@ -90,17 +90,17 @@ def levels(count: int, bounds: Sequence[int]) -> list[Floats]:
 
 def medians(values: Floats, bounds: Sequence[int]) -> Floats:
     """For each value the median between the bounds around it."""
-    parts = np.split(values, list(bounds))
-    return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
+    segments = np.split(values, list(bounds))
+    return np.concatenate([np.full(len(segment), np.median(segment)) for segment in segments])
 
 
 def line_instead(values: Floats, noise: float, bounds: Sequence[int]) -> Fit | None:
     """The line that explains a series better than level changes at these bounds, and than a constant."""
     count = len(values)
-    at = np.linspace(-0.5, 0.5, count)
+    position = np.linspace(-0.5, 0.5, count)
     third = max(count // 3, 1)
     ends = float(np.median(values[:third])), float(np.median(values[-third:]))
-    center = np.median(values) + (ends[1] - ends[0]) * at * count / (count - third)
+    center = np.median(values) + (ends[1] - ends[0]) * position * count / (count - third)
     series = drawn_in(values, center, noise)
     stepped = drawn_in(values, medians(values, bounds), noise)
     # Values that are drawn in follow the line or the levels: a large step would look like a perfect line, and
@@ -109,18 +109,18 @@ def line_instead(values: Floats, noise: float, bounds: Sequence[int]) -> Fit | N
     if off_line > off_levels + _MORE_OFF:
         return None
     needed = 2.0 * math.log(count) + 3.0
-    explained = float(np.corrcoef(series, at)[0, 1]) ** 2 if series.std() else 0.0
+    explained = float(np.corrcoef(series, position)[0, 1]) ** 2 if series.std() else 0.0
     if -count * math.log(max(1 - explained, 1e-12)) < needed:  # not even for independent noise
         return None
-    found = fit(series, at)
-    if 2 * (found.log_likelihood - fit(series).log_likelihood) < needed:
+    line = fit(series, position)
+    if 2 * (line.log_likelihood - fit(series).log_likelihood) < needed:
         return None
     if not bounds or off_levels > off_line + _MORE_OFF:
-        return found
+        return line
     by_levels = fit(stepped, *levels(count, bounds)).log_likelihood
     # Schwarz's criterion: half of log n for each size and for the slope of the line.
     cost = _PLACE_COST * len(bounds) + (len(bounds) - 1) * math.log(count) / 2
-    return found if found.log_likelihood >= by_levels - cost else None
+    return line if line.log_likelihood >= by_levels - cost else None
 
 
 MIN_RUNS = 12  # a shorter series is not distinguishable from noise
@@ -188,7 +188,7 @@ def find_levels(values: Sequence[float], min_effect: float = 0.01) -> Levels:
     bounds = _placed(scaled / noise, bounds)
     while bounds:
         shifts = _shifts(series, bounds)
-        weakest = min(range(len(bounds)), key=lambda at: shifts[at].strength(min_effect))
+        weakest = min(range(len(bounds)), key=lambda index: shifts[index].strength(min_effect))
         if shifts[weakest].strength(min_effect) > 0:
             break
         del bounds[weakest]
@@ -208,18 +208,18 @@ def _trend(scaled: Floats, noise: float, bounds: Sequence[int], min_effect: floa
 
 def _with_evidence(scaled: Floats, noise: float, bounds: list[int]) -> list[int]:
     """The candidates that waves of the noise do not explain; the weakest is removed first."""
-    known: dict[tuple[int, int, int], float] = {}
+    computed: dict[tuple[int, int, int], float] = {}
 
     def evidence(start: int, bound: int, end: int) -> float:
-        if (start, bound, end) not in known:
-            known[start, bound, end] = _evidence(scaled, noise, start, bound, end)
-        return known[start, bound, end]
+        if (start, bound, end) not in computed:
+            computed[start, bound, end] = _evidence(scaled, noise, start, bound, end)
+        return computed[start, bound, end]
 
     while bounds:
         edges = [0, *bounds, len(scaled)]
-        found = [evidence(*three) for three in zip(edges, bounds, edges[2:], strict=False)]
-        weakest = min(range(len(bounds)), key=lambda at: found[at])
-        if found[weakest] > 0:
+        evidences = [evidence(*three) for three in zip(edges, bounds, edges[2:], strict=False)]
+        weakest = min(range(len(bounds)), key=lambda index: evidences[index])
+        if evidences[weakest] > 0:
             break
         del bounds[weakest]
     return bounds
@@ -243,20 +243,20 @@ def _best_split(scaled: Floats, near: int, reach: int) -> int:
     """The index, at most `reach` from `near`, at which two segments have the least kernel cost."""
     count = len(scaled)
     pairs = np.exp(-_WIDTH * (scaled[:, None] - scaled) ** 2).cumsum(axis=0).cumsum(axis=1)
-    at = np.arange(max(_MIN_SEGMENT, near - reach), min(count - _MIN_SEGMENT, near + reach) + 1)
-    before = pairs[at - 1, at - 1]
-    after = pairs[-1, -1] - 2 * pairs[-1, at - 1] + before
-    return int(at[np.argmax(before / at + after / (count - at))])
+    splits = np.arange(max(_MIN_SEGMENT, near - reach), min(count - _MIN_SEGMENT, near + reach) + 1)
+    before = pairs[splits - 1, splits - 1]
+    after = pairs[-1, -1] - 2 * pairs[-1, splits - 1] + before
+    return int(splits[np.argmax(before / splits + after / (count - splits))])
 
 
 def _evidence(scaled: Floats, noise: float, start: int, bound: int, end: int) -> float:
     """How much more evidence a change has than it needs: twice its gain in log-likelihood."""
-    part, at = scaled[start:end], bound - start
-    values = drawn_in(part, medians(part, [at]), noise)
-    with_step = fit(values, *levels(len(values), [at]))
+    segment, split = scaled[start:end], bound - start
+    values = drawn_in(segment, medians(segment, [split]), noise)
+    with_step = fit(values, *levels(len(values), [split]))
     evidence = 2 * (with_step.log_likelihood - fit(values).log_likelihood)
-    is_long = min(at, end - bound) >= _scan_edge(len(scaled))
-    if is_long and len(part) >= _SURE and with_step.autocorrelation <= _INDEPENDENT:
+    is_long = min(split, end - bound) >= _scan_edge(len(scaled))
+    if is_long and len(segment) >= _SURE and with_step.autocorrelation <= _INDEPENDENT:
         return evidence - _SCAN**2
     # Waves of the noise rarely have as much in a series of this length.
     return evidence - (2.5 * math.log(len(scaled)) + 6.0)
@@ -269,14 +269,14 @@ def _scan_edge(count: int) -> int:
 def _scanned(scaled: Floats) -> list[int]:
     """Where the rank sums of a series change most, then of the parts before and after."""
     edge = _scan_edge(len(scaled))
-    found, parts = [], [(0, len(scaled))]
-    while parts:
-        start, end = parts.pop()
-        at = rank_scan(scaled[start:end], edge)
-        if at is not None and at.deviations > _SCAN:
-            found.append(start + at.index)
-            parts += [(start, start + at.index), (start + at.index, end)]
-    return sorted(found)
+    splits, segments = [], [(0, len(scaled))]
+    while segments:
+        start, end = segments.pop()
+        scan = rank_scan(scaled[start:end], edge)
+        if scan is not None and scan.deviations > _SCAN:
+            splits.append(start + scan.index)
+            segments += [(start, start + scan.index), (start + scan.index, end)]
+    return sorted(splits)
 
 
 class Scan(Struct, frozen=True):
@@ -297,15 +297,15 @@ def rank_scan(values: Floats, edge: int = _MIN_SEGMENT) -> Scan | None:
         return None
     before = np.arange(edge, count - edge + 1)
     sums = np.cumsum(ranks)[before - 1] - before * (count + 1) / 2
-    z = np.abs(sums) / (deviation * np.sqrt(before * (count - before) / (count - 1)))
-    best = int(np.argmax(z))
-    return Scan(int(before[best]), float(z[best]))
+    deviations = np.abs(sums) / (deviation * np.sqrt(before * (count - before) / (count - 1)))
+    best = int(np.argmax(deviations))
+    return Scan(int(before[best]), float(deviations[best]))
 
 
 def _merged(candidates: list[int], scanned: Sequence[int]) -> list[int]:
     """All candidates, those of the scan only where no other is near."""
-    apart = [at for at in scanned if all(abs(at - other) >= _MIN_SEGMENT for other in candidates)]
-    return sorted([*candidates, *apart])
+    added = [place for place in scanned if all(abs(place - other) >= _MIN_SEGMENT for other in candidates)]
+    return sorted([*candidates, *added])
 
 
 class _LevelShift(Struct, frozen=True):
@@ -374,9 +374,9 @@ def _shifts(series: Floats, bounds: Sequence[int]) -> list[_LevelShift]:
 
 def _shift_at(before: Floats, after: Floats) -> _LevelShift:
     """By the runs around a change, or by more of them if these do not show it."""
-    found = _shift(before[-_MAX_SIDE:], after[:_MAX_SIDE])
-    if found.clearance > 0 or max(len(before), len(after)) <= _MAX_SIDE:
-        return found
+    nearby_shift = _shift(before[-_MAX_SIDE:], after[:_MAX_SIDE])
+    if nearby_shift.clearance > 0 or max(len(before), len(after)) <= _MAX_SIDE:
+        return nearby_shift
     return _shift(before[-_WIDE_SIDE:], after[:_WIDE_SIDE])
 
 

@@ -68,27 +68,27 @@ def row_tests(
     """
     if len(base) == 0:
         return []
-    left, right = _table(base), _table(head)
-    are_enough = min(left.shape[1], right.shape[1]) > 0 and left.shape[1] + right.shape[1] >= MIN_SAMPLES
-    present = (left > 0).any(axis=1) | (right > 0).any(axis=1)
+    before, after = _table(base), _table(head)
+    are_enough = min(before.shape[1], after.shape[1]) > 0 and before.shape[1] + after.shape[1] >= MIN_SAMPLES
+    present = (before > 0).any(axis=1) | (after > 0).any(axis=1)
     tested = (np.asarray(weights, dtype=np.float64) >= _MIN_SHARE) & present & are_enough
-    complete = tested & (left > 0).all(axis=1) & (right > 0).all(axis=1)
+    complete = tested & (before > 0).all(axis=1) & (after > 0).all(axis=1)
     tests = {
-        **_welch_on_logs(left, right, complete, alpha),
-        **_welch_on_values(left, right, tested & ~complete, alpha),
+        **_welch_on_logs(before, after, complete, alpha),
+        **_welch_on_values(before, after, tested & ~complete, alpha),
     }
-    q = dict(zip(sorted(tests), adjusted([tests[row].p for row in sorted(tests)]), strict=True))
+    q_by_row = dict(zip(sorted(tests), adjusted([tests[row].p for row in sorted(tests)]), strict=True))
     return [
-        _row_test(tests[row], q[row], alpha)
+        _row_test(tests[row], q_by_row[row], alpha)
         if row in tests
-        else RowTest(_mean_change(left[row], right[row]), None, None, None, None, False, False)
-        for row in range(len(left))
+        else RowTest(_mean_change(before[row], after[row]), None, None, None, None, False, False)
+        for row in range(len(before))
     ]
 
 
 def _row_test(test: ShiftTest, q: float, alpha: float) -> RowTest:
-    known = math.isfinite(test.low)
-    low, high = (test.low, test.high) if known else (None, None)
+    has_interval = math.isfinite(test.low)
+    low, high = (test.low, test.high) if has_interval else (None, None)
     return RowTest(test.estimate, low, high, test.p, q, q <= alpha, True)
 
 
@@ -102,9 +102,9 @@ def adjusted(p: Sequence[float]) -> list[float]:
     values = np.asarray(p, dtype=np.float64)
     order = values.argsort()
     share = np.arange(1, len(values) + 1) / max(len(values), 1)
-    found = np.empty_like(values)
-    found[order] = np.minimum.accumulate((values[order] / share)[::-1])[::-1]
-    return [min(float(value), 1.0) for value in found]
+    q_values = np.empty_like(values)
+    q_values[order] = np.minimum.accumulate((values[order] / share)[::-1])[::-1]
+    return [min(float(value), 1.0) for value in q_values]
 
 
 def _welch_on_logs(left: Floats, right: Floats, rows: Mask, alpha: float) -> dict[int, ShiftTest]:
@@ -126,9 +126,9 @@ def _welch_on_logs(left: Floats, right: Floats, rows: Mask, alpha: float) -> dic
 
 
 def _both(base: Variances | None, head: Variances | None) -> tuple[Variances, Variances]:
-    known = base or head
-    assert known is not None  # both sides together have four samples or more
-    return base or known, head or known
+    either = base or head
+    assert either is not None  # both sides together have four samples or more
+    return base or either, head or either
 
 
 def _welch(
@@ -137,10 +137,10 @@ def _welch(
     """Ends of the interval, and p; degrees of freedom by Satterthwaite. Without variance p is 0 or 1."""
     from scipy.special import stdtr, stdtrit
 
-    parts = [side.variance / count for side, count in zip(variances, counts, strict=True)]
-    error = np.sqrt(parts[0] + parts[1])
+    squared_errors = [side.variance / count for side, count in zip(variances, counts, strict=True)]
+    error = np.sqrt(squared_errors[0] + squared_errors[1])
     is_exact = error == 0
-    divisor = sum(part**2 / side.freedom for part, side in zip(parts, variances, strict=True))
+    divisor = sum(part**2 / side.freedom for part, side in zip(squared_errors, variances, strict=True))
     freedom = np.where(is_exact, 1.0, error**4) / np.where(is_exact, 1.0, divisor)
     reach = stdtrit(freedom, 1 - alpha / 2) * error
     p = 2 * stdtr(freedom, -np.abs(difference) / np.where(is_exact, 1.0, error))
@@ -206,18 +206,18 @@ def moderated_variances(values: Floats, likeness: float) -> Variances:
     vary together: with a mean squared correlation of `likeness`, n rows count as n / (1 + (n - 1) likeness).
     Rows that do not vary are not part of the estimate, and are shrunk towards it.
     """
-    own = values.shape[1] - 1
-    observed = (residuals(values) ** 2).sum(axis=1) / own
+    own_freedom = values.shape[1] - 1
+    observed = (residuals(values) ** 2).sum(axis=1) / own_freedom
     varying = int((observed > 0).sum())
     if varying < MIN_VARYING_ROWS:
-        return Variances(observed, np.full(len(observed), float(own)))
-    center, prior = variance_prior(observed[observed > 0], own)
+        return Variances(observed, np.full(len(observed), float(own_freedom)))
+    center, prior = variance_prior(observed[observed > 0], own_freedom)
     if math.isinf(prior):
         variance = np.full(len(observed), center)
     else:
-        variance = (prior * center + own * observed) / (prior + own)
-    together = own * varying / (1 + (varying - 1) * likeness)
-    return Variances(variance, np.full(len(observed), min(prior + own, together)))
+        variance = (prior * center + own_freedom * observed) / (prior + own_freedom)
+    together = own_freedom * varying / (1 + (varying - 1) * likeness)
+    return Variances(variance, np.full(len(observed), min(prior + own_freedom, together)))
 
 
 def residuals(values: Floats) -> Floats:
@@ -292,17 +292,17 @@ def part_changes(series: Sequence[Sequence[float]]) -> list[PartChange]:
     At most 5 % of them are there by chance, for runs that do not depend on each other.
     """
     scans = [rank_scan(np.asarray(values, dtype=np.float64), _EDGE) for values in series]
-    known = [(part, scan) for part, scan in enumerate(scans) if scan is not None]
-    if not known:
+    scanned = [(part, scan) for part, scan in enumerate(scans) if scan is not None]
+    if not scanned:
         return []
-    q_values = adjusted([scan_p(scan.deviations, len(series[part])) for part, scan in known])
-    found = []
-    for (part, scan), q in zip(known, q_values, strict=True):
+    q_values = adjusted([scan_p(scan.deviations, len(series[part])) for part, scan in scanned])
+    changes = []
+    for (part, scan), q in zip(scanned, q_values, strict=True):
         if q <= _ALPHA:
             values = np.asarray(series[part], dtype=np.float64)
             sides = float(np.median(values[: scan.index])), float(np.median(values[scan.index :]))
-            found.append(PartChange(part, scan.index, *sides, q))
-    return sorted(found, key=lambda each: each.q)
+            changes.append(PartChange(part, scan.index, *sides, q))
+    return sorted(changes, key=lambda each: each.q)
 
 
 def run_factors(series: Sequence[Sequence[float]]) -> list[float]:
@@ -342,9 +342,9 @@ def _null(runs: int) -> Floats:
     before = np.arange(_EDGE, runs - _EDGE + 1)
     expected = before * (runs + 1) / 2
     deviation = np.sqrt(before * (runs - before) * (runs + 1) / 12)
-    found = []
+    largest = []
     for _ in range(_DRAWS // 100):
         ranks = chance.random((100, runs)).argsort(axis=1) + 1.0
         sums = ranks.cumsum(axis=1)[:, before - 1]
-        found.append((np.abs(sums - expected) / deviation).max(axis=1))
-    return np.sort(np.concatenate(found))
+        largest.append((np.abs(sums - expected) / deviation).max(axis=1))
+    return np.sort(np.concatenate(largest))

@@ -63,8 +63,8 @@ def splits(base: int, head: int) -> Floats:
 
     size = base + head
     if math.comb(size, base) <= MAX_SPLITS:
-        rest = combinations(range(size), base)
-        rows = [row for row in rest if base != head or row[0] == 0]
+        base_indexes = combinations(range(size), base)
+        rows = [row for row in base_indexes if base != head or row[0] == 0]
         table = np.ones((len(rows), size))
         table[np.arange(len(rows))[:, None], np.array(rows)] = 0
         return table
@@ -80,7 +80,7 @@ def p_value(base: Floats, head: Floats) -> float:
     import numpy as np
 
     values = np.concatenate([base, head])
-    centered = np.stack([each - each.mean() for each in (values, midranks(values))], axis=1)
+    centered = np.stack([column - column.mean() for column in (values, midranks(values))], axis=1)
     table = splits(len(base), len(head))
     extent = np.abs(table @ centered)
     ties = _TIE * np.abs(centered).max(axis=0)
@@ -150,7 +150,7 @@ class ShiftTest(Struct, frozen=True):
     def relative(self) -> ShiftTest:
         """A shift of logarithms as a relative change: 0.03 is +3 %."""
         logarithms = self.estimate, self.low, self.high
-        estimate, low, high = (math.expm1(each) if each < 700 else math.inf for each in logarithms)
+        estimate, low, high = (math.expm1(end) if end < 700 else math.inf for end in logarithms)
         return replace(self, estimate=estimate, low=low, high=high)
 
     def widened(self, factor: float, alpha: float) -> ShiftTest:
@@ -411,22 +411,23 @@ def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: E
     if not earlier.is_baseline and _has_own_spread(base, head, logs_of(earlier.values)):
         yield f"the runs vary more than {count} earlier runs, so their own spread was used"
         return
-    one = earlier.is_baseline and len(head) == 1 and not earlier.is_short
-    deviation = earlier.robust_deviation if one else earlier.deviation
+    is_one_run = earlier.is_baseline and len(head) == 1 and not earlier.is_short
+    deviation = earlier.robust_deviation if is_one_run else earlier.deviation
     kind = f"runs since the change at {earlier.since}" if earlier.is_short else "earlier runs"
-    text = f"{count} {kind} (σ {100 * deviation:.1f} %)"
+    noise_text = f"{count} {kind} (σ {100 * deviation:.1f} %)"
     newest = "; the breakdown compares with the newest of them"
-    yield f"base is {text}{newest}" if earlier.is_baseline else f"spread from {text}"
+    yield f"base is {noise_text}{newest}" if earlier.is_baseline else f"spread from {noise_text}"
     if earlier.is_dependent and not earlier.is_short:
         r = earlier.autocorrelation
         yield f"runs depend on the runs before them (autocorrelation {r:.1f}); the interval accounts for it"
-    if one:
+    if is_one_run:
         import numpy as np
 
         logs = logs_of(earlier.values)
-        aside = np.abs(logs - np.median(logs))
-        bad = int((aside > _BAD_RUN_DEVIATIONS * NORMAL * np.median(aside)).sum()) if aside.any() else 0
-        share = f"{bad} of {len(logs)} earlier runs {'was' if bad == 1 else 'were'} bad"
+        distances = np.abs(logs - np.median(logs))
+        limit = _BAD_RUN_DEVIATIONS * NORMAL * np.median(distances)
+        bad_runs = int((distances > limit).sum()) if distances.any() else 0
+        share = f"{bad_runs} of {len(logs)} earlier runs {'was' if bad_runs == 1 else 'were'} bad"
         yield f"this is one run; run it again to rule out a bad run ({share})"
 
 
@@ -436,10 +437,10 @@ def _has_own_spread(base: Sequence[float], head: Sequence[float], logs: Floats) 
 
     if min(len(base), len(head)) < _MIN_OWN:
         return False
-    own, freedom = pooled_deviation(base, head), len(base) + len(head) - 2
+    own_deviation, freedom = pooled_deviation(base, head), len(base) + len(head) - 2
     variance = float(logs.var(ddof=1))
-    return bool(own) and (
-        not variance or float(fdtrc(freedom, len(logs) - 1, own**2 / variance)) < _OWN_ALPHA
+    return bool(own_deviation) and (
+        not variance or float(fdtrc(freedom, len(logs) - 1, own_deviation**2 / variance)) < _OWN_ALPHA
     )
 
 
@@ -469,21 +470,22 @@ def _contrast(
     weights = np.array([-1 / len(base)] * len(base) + [1 / len(head)] * len(head))
     estimate = float(np.mean(head) - np.mean(base))
     r, variance, count = autocorrelation(logs), float(logs.var(ddof=1)), len(logs)
-    apart = np.abs(places[:, None] - places[None, :]).astype(np.float64)
+    distances = np.abs(places[:, None] - places[None, :]).astype(np.float64)
     # Runs next to each other on both sides vary together: only as far as the history shows it for certain.
-    factors = [float(weights @ kept**apart @ weights) for kept in (r, least_autocorrelation(r, count))]
+    correlations = r, least_autocorrelation(r, count)
+    factors = [float(weights @ shared**distances @ weights) for shared in correlations]
     error = math.sqrt(variance * max(factors))
     p, reach = p_and_reach(estimate, error, _freedom(count, r), alpha)
     if earlier.is_baseline:
-        aside = _blocks_beside(logs, len(head))
+        contrasts = _blocks_beside(logs, len(head))
     else:
-        aside = _same_contrasts(logs, places - places.min(), weights)
+        contrasts = _same_contrasts(logs, places - places.min(), weights)
     # The larger p and the wider interval of the model and of the history itself.
-    if len(aside):
-        beyond = int((aside >= abs(estimate)).sum())
-        p = max(p, (1 + beyond) / (len(aside) + 1))
-        allowed = int(alpha * (len(aside) + 1)) - 1  # that may lie beyond the interval
-        reach = max(reach, float(aside[-1 - max(allowed, 0)]) if allowed >= 0 else math.inf)
+    if len(contrasts):
+        beyond = int((contrasts >= abs(estimate)).sum())
+        p = max(p, (1 + beyond) / (len(contrasts) + 1))
+        allowed = int(alpha * (len(contrasts) + 1)) - 1  # that may lie beyond the interval
+        reach = max(reach, float(contrasts[-1 - max(allowed, 0)]) if allowed >= 0 else math.inf)
     return ShiftTest(estimate, estimate - reach, estimate + reach, p, "history")
 
 
@@ -594,9 +596,9 @@ _FAST = 1.5  # bad runs are slow ones: a fast one must be this much farther away
 def outlier_notices(base: Sequence[float], head: Sequence[float]) -> Iterator[str]:
     """Which side has a run that is far from the others, and whether the test does not withstand it."""
     for name, side, other in (("base", base, head), ("head", head, base)):
-        aside = _far(side, other)
-        if aside is not None:
-            yield f"one run of {name} is far from the others ({100 * math.expm1(aside):+.1f} %)"
+        distance = _far(side, other)
+        if distance is not None:
+            yield f"one run of {name} is far from the others ({100 * math.expm1(distance):+.1f} %)"
     if math.comb(len(base) + len(head), len(base)) < MIN_SPLITS:
         yield NOT_ROBUST
 
@@ -611,9 +613,9 @@ def _far(side: Sequence[float], other: Sequence[float]) -> float | None:
     if len(side) < 3:
         return None
     center = fmean(side)
-    *rest, value = sorted(side, key=lambda each: abs(each - center))
-    distance, freedom = value - fmean(rest), len(rest) + len(other) - 2
-    standard_error = pooled_deviation(rest, other) * math.sqrt(1 + 1 / len(rest))
+    *others, value = sorted(side, key=lambda each: abs(each - center))
+    distance, freedom = value - fmean(others), len(others) + len(other) - 2
+    standard_error = pooled_deviation(others, other) * math.sqrt(1 + 1 / len(others))
     limit = 5.2 + freedom / 15 + 300 / freedom**4
     return distance if abs(distance) > limit * (_FAST if distance < 0 else 1) * standard_error > 0 else None
 
@@ -666,8 +668,8 @@ class MoreRuns(Struct, frozen=True):
         if self.base == self.head:
             return f"{_runs(self.base)} per side"
         sides = (("base", self.base), ("head", self.head))
-        named = [f"{_runs(count)} of {name}" for name, count in sides if count]
-        return " and ".join(named)
+        by_side = [f"{_runs(count)} of {name}" for name, count in sides if count]
+        return " and ".join(by_side)
 
 
 def _runs(count: int) -> str:
@@ -680,12 +682,12 @@ def more_runs(have: tuple[int, int], needed: int) -> MoreRuns:
     Sides of b and h runs are worth 2 / (1/b + 1/h) runs each.
     """
     base, head = have
-    many = max(have)
-    room = 2 / needed - 1 / many
-    wanted = max(needed, many)
+    larger_side = max(have)
+    room = 2 / needed - 1 / larger_side
+    per_side = max(needed, larger_side)
     if room > 0:
-        wanted = min(wanted, math.ceil(1 / room - 1e-9))
-    add = MoreRuns(max(wanted - base, 0), max(wanted - head, 0))
+        per_side = min(per_side, math.ceil(1 / room - 1e-9))
+    add = MoreRuns(max(per_side - base, 0), max(per_side - head, 0))
     return add if add.base or add.head else MoreRuns(int(base <= head), int(head <= base))
 
 

@@ -83,7 +83,7 @@ def is_interleaved(sides: Sides) -> bool:
     """
     head = sum(sides)
     base = len(sides) - head
-    switches = sum(one != other for one, other in zip(sides, sides[1:], strict=False))
+    switches = sum(side != next_side for side, next_side in zip(sides, sides[1:], strict=False))
     return min(base, head) < 2 or switches > 1 and _switches_cdf(base, head, switches) >= LEVEL
 
 
@@ -111,8 +111,8 @@ def dependence_p(values: Sequence[float], sides: Sides) -> float:
     import numpy as np
     from scipy.special import ndtri
 
-    head, found = np.asarray(sides, dtype=bool), np.asarray(values, dtype=np.float64)
-    residuals = found - np.where(head, np.median(found[head]), np.median(found[~head]))
+    is_head, times = np.asarray(sides, dtype=bool), np.asarray(values, dtype=np.float64)
+    residuals = times - np.where(is_head, np.median(times[is_head]), np.median(times[~is_head]))
     # Normal scores of the midranks.
     scores = np.asarray(ndtri((midranks(residuals) - 0.375) / (len(residuals) + 0.25)))
     weights = _weights(tuple(sides))
@@ -139,9 +139,9 @@ def _weights(sides: tuple[bool, ...]) -> Floats:
     """The inverse covariance of runs with that autocorrelation, without the means of the sides."""
     import numpy as np
 
-    at, head = np.arange(len(sides)), np.array(sides, dtype=bool)
-    precision = np.linalg.inv(_KEPT ** np.abs(at[:, None] - at[None, :]))
-    design = np.stack([head, ~head], axis=1).astype(np.float64)
+    places, is_head = np.arange(len(sides)), np.array(sides, dtype=bool)
+    precision = np.linalg.inv(_KEPT ** np.abs(places[:, None] - places[None, :]))
+    design = np.stack([is_head, ~is_head], axis=1).astype(np.float64)
     weighted = design.T @ precision
     return np.asarray(precision - weighted.T @ np.linalg.solve(weighted @ design, weighted))
 
@@ -322,9 +322,9 @@ def _advice(base: StepTimes, head: StepTimes, kind: SampleKind, word: Word) -> I
     if kind != "run" or word != "inconclusive":
         return
     sides = [[[math.log(step) for step in run] for run in side.nonempty_runs] for side in (base, head)]
-    found = components(sides)
-    if found is not None:
-        yield found.advice
+    spread = components(sides)
+    if spread is not None:
+        yield spread.advice
 
 
 def _check_params(alpha: float, min_effect: float) -> None:
@@ -393,7 +393,7 @@ def _relative_change(pair: tuple[float | None, float | None]) -> float | None:
 def _times_text(base: float, head: float) -> str:
     """Both times in the unit of the larger, with four digits of it; far apart, each in its own unit."""
     if min(base, head) * 20 < max(base, head) and min(base, head) > 0:
-        return " → ".join(_times_text(each, each).partition(" → ")[2] for each in (base, head))
+        return " → ".join(_times_text(time_ns, time_ns).partition(" → ")[2] for time_ns in (base, head))
     top = max(base, head)
     scale, name = next((pair for pair in _SCALES if top >= pair[0]), _SCALES[-1])
     digits = 0 if scale == 1 else 1 if top >= 100 * scale else 2 if top >= 10 * scale else 3
