@@ -203,8 +203,8 @@ class LocalEngine:
         if not retry:
             yield from ((number, _DIED) for number in lost)
             return
-        again = [tasks[number] for number in lost]
-        for index, value in self.run_alone(again, lambda index, *step: progress(lost[index], *step)):
+        lost_tasks = [tasks[number] for number in lost]
+        for index, value in self.run_alone(lost_tasks, lambda index, *step: progress(lost[index], *step)):
             yield lost[index], value
 
     def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
@@ -335,8 +335,8 @@ class Peer(Struct, frozen=True):
 
 def run_task(driver: Peer, pickled: bytes) -> object:
     """Runs in a worker: the result of a task or a Failure; WorkerMismatch if versions differ."""
-    if (what := Peer.here().mismatch(driver)) is not None:
-        return _mismatch(what)
+    if (difference := Peer.here().mismatch(driver)) is not None:
+        return _mismatch(difference)
     task: Task = pickle.loads(pickled)
     try:
         return task.run(lambda *_: None)  # progress does not leave the worker
@@ -413,18 +413,18 @@ class ClusterEngine:
     def _run_some(self, tasks: Sequence[Task], at_once: int) -> Iterator[tuple[int, object]]:
         """At most `at_once` tasks are submitted at a time, so that a driver that ends leaves little work."""
         self._start()
-        here, waiting = Peer.here(), list(range(len(tasks)))[::-1]
+        peer, waiting = Peer.here(), list(range(len(tasks)))[::-1]
         submitted: dict[Any, int] = {}
         try:
             while waiting or submitted:
                 while waiting and len(submitted) < at_once:
                     number = waiting.pop()
-                    submitted[self._submit(here, pickle.dumps(tasks[number]))] = number
+                    submitted[self._submit(peer, pickle.dumps(tasks[number]))] = number
                 done = self._first_done(submitted)
-                found = self._result(done)
-                if isinstance(found, WorkerMismatch):
-                    raise _mismatch(found.message)
-                yield submitted.pop(done), found
+                result = self._result(done)
+                if isinstance(result, WorkerMismatch):
+                    raise _mismatch(result.message)
+                yield submitted.pop(done), result
         finally:
             self._cancel(submitted)
 
@@ -512,8 +512,8 @@ class RayEngine(ClusterEngine):
         return done
 
     def _cancel(self, submitted: Collection[Any]) -> None:
-        for each in submitted:
-            self._ray.cancel(each, force=True)
+        for task in submitted:
+            self._ray.cancel(task, force=True)
 
     def _result(self, done: Any) -> object:
         errors = self._ray.exceptions
@@ -578,9 +578,9 @@ class SparkEngine(ClusterEngine):
             # The JVM logs each lost worker. It ends with this process, and serves the next session.
             quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             gateway = SparkContext._gateway or launch_gateway(conf, quiet)
-            found = session(SparkContext(gateway=gateway, conf=conf))
+            session_of_context = session(SparkContext(gateway=gateway, conf=conf))
         self._owned = True
-        return found
+        return session_of_context
 
     def _cpus(self) -> int:
         return int(self._session.sparkContext.defaultParallelism)
@@ -612,7 +612,7 @@ class SparkEngine(ClusterEngine):
         return next(iter(wait(submitted, return_when=FIRST_COMPLETED).done))
 
     def _cancel(self, submitted: Collection[Any]) -> None:
-        if [each for each in submitted if not each.cancel()]:
+        if [job for job in submitted if not job.cancel()]:
             self._session.sparkContext.cancelJobGroup(self._group)
 
     def _result(self, done: Any) -> object:
@@ -629,7 +629,7 @@ class SparkEngine(ClusterEngine):
 def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
     """Runs in a worker of Spark: Arrow batches of tasks in, their results out."""
     for batch in batches:
-        results = [run_task(*pickle.loads(each)) for each in batch.column(0).to_pylist()]
+        results = [run_task(*pickle.loads(pickled)) for pickled in batch.column(0).to_pylist()]
         yield batch.from_pydict({"bytes": [pickle.dumps(result) for result in results]})
 
 
@@ -639,7 +639,7 @@ def _reached(cluster: str, address: str, how_to_start: str) -> Iterator[None]:
 
     Keeps the handlers of signals: that of Ray for SIGTERM exits at once, that of Spark ends every job.
     """
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         if host and port.isdecimal():
@@ -651,9 +651,9 @@ def _reached(cluster: str, address: str, how_to_start: str) -> Iterator[None]:
         raise Terminated from error
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0]
-        what = "no cluster runs on this machine" if address == _AUTO else reason
+        problem = "no cluster runs on this machine" if address == _AUTO else reason
         hint = hints.fill("{}, or leave out {}", how_to_start, hints.option("engine_address"))
-        raise EngineError(f"{cluster} at {address}: {what}", hint) from error
+        raise EngineError(f"{cluster} at {address}: {problem}", hint) from error
     finally:
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
@@ -720,11 +720,11 @@ def opened(chosen: EngineOrName, jobs: int | None = None) -> Iterator[Engine]:
     if not isinstance(chosen, str):
         yield chosen
         return
-    made = engine(chosen, jobs=jobs)
+    engine_of_call = engine(chosen, jobs=jobs)
     try:
-        yield made
+        yield engine_of_call
     finally:
-        made.close()
+        engine_of_call.close()
 
 
 def is_remote(chosen: EngineOrName | None) -> bool:

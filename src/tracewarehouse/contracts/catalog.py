@@ -72,9 +72,9 @@ def _name_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Itera
         yield reference_error(contract, f"{contract.name} is a method of Warehouse", "rename the contract")
     if contract.group in (None, contract.name):
         return
-    other = next((contracts[ref] for ref in contracts if ref.name == contract.group), None)
-    is_taken = other is not None and (
-        other.kind == "view" or other.kind == "analysis" and other.group != contract.group
+    same_group = next((contracts[ref] for ref in contracts if ref.name == contract.group), None)
+    is_taken = same_group is not None and (
+        same_group.kind == "view" or same_group.kind == "analysis" and same_group.group != contract.group
     )
     if is_taken or contract.group in _RESERVED:
         yield reference_error(contract, f"group {contract.group} is already in use", "rename the folder")
@@ -194,8 +194,8 @@ class Catalog(Struct, frozen=True, dict=True):
         To those of the installation, the folder that `TW_SQL` names adds a team's own. Raises ContractError
         for an invalid file.
         """
-        own = os.environ.get(OWN_FOLDER) if root is None else None
-        return _load(root or sql_folder(), Path(own).absolute() if own else None)
+        own_folder = os.environ.get(OWN_FOLDER) if root is None else None
+        return _load(root or sql_folder(), Path(own_folder).absolute() if own_folder else None)
 
     @classmethod
     def read(cls, folder: Path) -> Catalog:
@@ -208,15 +208,15 @@ class Catalog(Struct, frozen=True, dict=True):
     @classmethod
     def scan(cls, folder: Path) -> tuple[Catalog, list[ContractError]]:
         """The readable contracts under `folder`, and the errors of the others."""
-        found: dict[Ref, Contract] = {}
+        contracts: dict[Ref, Contract] = {}
         errors = []
         for path in sorted(path for name in FOLDERS for path in (folder / name).rglob("*.sql")):
             try:
                 contract = read_contract(folder, path)
-                found[contract.ref] = contract
+                contracts[contract.ref] = contract
             except ContractError as error:
                 errors.append(error)
-        catalog = cls(MappingProxyType(found), folder)
+        catalog = cls(MappingProxyType(contracts), folder)
         return catalog, errors or list(catalog.reference_errors())
 
     def with_own(self, folder: Path) -> Catalog:
@@ -263,10 +263,10 @@ class Catalog(Struct, frozen=True, dict=True):
 
     def _unknown(self, name: str, kind: Kind | None) -> UnknownName:
         """The error for an unknown name; the hint names a contract of another kind."""
-        others = [self.contracts[ref] for ref in self.refs() if ref.name == name]
-        if kind and others and not others[-1].transient:
+        same_name = [self.contracts[ref] for ref in self.refs() if ref.name == name]
+        if kind and same_name and not same_name[-1].transient:
             return UnknownName(
-                kind, name, (), hints.fill("it is a {}: {}", others[-1].kind, hints.query(f"FROM {name}"))
+                kind, name, (), hints.fill("it is a {}: {}", same_name[-1].kind, hints.query(f"FROM {name}"))
             )
         if name in NSYS_REPORTS:
             similar = hints.analysis(NSYS_REPORTS[name])
@@ -294,12 +294,12 @@ class Catalog(Struct, frozen=True, dict=True):
 
     def rules(self) -> tuple[Contract, ...]:
         """The newest version of each finding rule, by name."""
-        return tuple(each for each in self.analyses() if each.group == "findings")
+        return tuple(rule for rule in self.analyses() if rule.group == "findings")
 
     def answerable(self) -> list[Contract]:
         """The newest versions of analyses, views and tables that a warehouse answers from."""
-        every = (*self.analyses(), *self.views(), *self.tables())
-        return [each for each in every if not each.transient]
+        contracts = (*self.analyses(), *self.views(), *self.tables())
+        return [contract for contract in contracts if not contract.transient]
 
     def all(self, kind: Kind) -> tuple[Contract, ...]:
         """Every version of every contract of a kind, by name and version."""
@@ -343,8 +343,8 @@ class Catalog(Struct, frozen=True, dict=True):
         facts = to_builtins(contract, enc_hook=str)
         requires = [str(ref) for ref in contract.requires]
         hashes = {"own_hash": self.own_hash(contract), "effective_hash": self.effective_hash(contract)}
-        kept = {key: value for key, value in facts.items() if key not in ("body", "body_line")}
-        return {**kept, "requires": requires, **hashes}
+        entries = {key: value for key, value in facts.items() if key not in ("body", "body_line")}
+        return {**entries, "requires": requires, **hashes}
 
     def effective_hash(self, contract: Contract) -> str:
         """sha256 over its own hash and the hashes of its requirements.
@@ -352,16 +352,16 @@ class Catalog(Struct, frozen=True, dict=True):
         For a table without a SELECT only the columns that the contract names count, so that a new column
         changes only the hashes of contracts that name it.
         """
-        known = self._hashes.get(contract.ref)
-        if known is None:
+        hash_ = self._hashes.get(contract.ref)
+        if hash_ is None:
             from tracewarehouse.contracts.sql_tokens import names_read
 
             names = names_read(contract.body) if contract.body else None
             required = [self.contracts[ref] for ref in sorted(contract.requires)]
-            hashes = [self.hash_as_read(each, names) for each in required]
-            known = sha256("\n".join([own_hash(contract), *hashes]).encode()).hexdigest()
-            self._hashes[contract.ref] = known
-        return known
+            hashes = [self.hash_as_read(table, names) for table in required]
+            hash_ = sha256("\n".join([own_hash(contract), *hashes]).encode()).hexdigest()
+            self._hashes[contract.ref] = hash_
+        return hash_
 
     def hash_as_read(self, required: Contract, names: Collection[str] | None) -> str:
         """The hash of a table or view for a consumer that names these columns (None: all).
@@ -370,7 +370,7 @@ class Catalog(Struct, frozen=True, dict=True):
         """
         if required.body:
             return self.effective_hash(required)
-        columns = tuple(each for each in required.columns if names is None or each.name in names)
+        columns = tuple(column for column in required.columns if names is None or column.name in names)
         read = replace(required, version=required.compatible_since, columns=columns)
         below = [self.effective_hash(self.contracts[ref]) for ref in sorted(required.requires)]
         return sha256("\n".join([own_hash(read), *below]).encode()).hexdigest()
@@ -383,10 +383,10 @@ class Catalog(Struct, frozen=True, dict=True):
         if contract.ref not in self._serving:
             versions = (self.contracts[ref] for ref in reversed(self.refs()) if ref.name == contract.name)
             self._serving[contract.ref] = tuple(
-                each
-                for each in versions
-                if max(each, contract, key=lambda one: one.version).compatible_since
-                <= min(each.version, contract.version)
+                version
+                for version in versions
+                if max(version, contract, key=lambda item: item.version).compatible_since
+                <= min(version.version, contract.version)
             )
         return self._serving[contract.ref]
 
@@ -446,7 +446,7 @@ def _installed(folder: Path) -> Catalog:
         _own_hashes=dict(zip(contracts, about["own_hashes"], strict=True)),
         _hashes=dict(zip(contracts, about["effective_hashes"], strict=True)),
         _refs={
-            kind: tuple(ref for ref, other in kinds if kind in (None, other))
+            kind: tuple(ref for ref, own_kind in kinds if kind in (None, own_kind))
             for kind in {None, *about["kinds"]}
         },
     )
@@ -491,7 +491,7 @@ def read_lock(folder: Path) -> dict[Ref, Locked]:
         return {}
     try:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
-        return {locked.ref: locked for locked in (_locked(k, v) for k, v in entries.items())}
+        return {locked.ref: locked for locked in (_locked(key, entry) for key, entry in entries.items())}
     except (tomllib.TOMLDecodeError, ValueError, KeyError, TypeError) as error:
         hint = "restore it from version control; only `tw dev release` writes it"
         raise ContractError(f"sql/released.lock: cannot be read: {error}", hint) from None
@@ -515,7 +515,7 @@ def word_places(contract: Contract, words: Iterable[str]) -> list[int]:
     """Where each word is: 3 in the name of a contract, 2 in its summary, 1 in its columns, 0 nowhere."""
     columns = " ".join(f"{column.name} {column.doc}" for column in contract.columns)
     texts = ("", columns.lower(), contract.summary.lower(), contract.name)
-    return [max(at for at, text in enumerate(texts) if not at or word.lower() in text) for word in words]
+    return [max(n for n, text in enumerate(texts) if not n or word.lower() in text) for word in words]
 
 
 def sql_folder() -> Path:
@@ -583,7 +583,7 @@ def _read_compiled(folder: Path) -> tuple[dict[str, Any], CompiledContracts]:
     if changed := min(_changed(about["files"], dict(_contract_files(folder))), default=None):
         raise ValueError(f"{COMPILED_FILE} is out of date with {changed}")
     lines = starmap(slice, pairwise(accumulate(about["sizes"], initial=start)))
-    refs = (Ref(*each) for each in about["refs"])
+    refs = (Ref(*pair) for pair in about["refs"])
     return about, CompiledContracts(file, dict(zip(refs, lines, strict=True)))
 
 

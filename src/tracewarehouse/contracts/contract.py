@@ -98,14 +98,14 @@ def python_type(param: Param) -> Any:
 
 def bind(params: Iterable[Param], values: Mapping[str, object], owner: str) -> dict[str, object]:
     """Every parameter with its value in the declared type; raises ParamError."""
-    known = {param.name: param for param in params}
-    for name in (each for each in values if each not in known):
-        if close := similar_names(name, known):
+    by_name = {param.name: param for param in params}
+    for name in (name for name in values if name not in by_name):
+        if close := similar_names(name, by_name):
             hint = f"did you mean {', '.join(close)}?"
         else:
-            hint = f"it takes {', '.join(known)}" if known else "it takes no parameters"
+            hint = f"it takes {', '.join(by_name)}" if by_name else "it takes no parameters"
         raise ParamError(f"{owner} has no parameter {name}", hint)
-    return {name: cast(param, values.get(name, param.default)) for name, param in known.items()}
+    return {name: cast(param, values.get(name, param.default)) for name, param in by_name.items()}
 
 
 def cast(param: Param, value: object) -> object:
@@ -114,24 +114,24 @@ def cast(param: Param, value: object) -> object:
         if param.default is not None:
             raise ParamError(f"{param.name}: missing value", f"the default is {param.default}")
         return None
-    found = _typed(param, value)
-    _check_range(param, found)
-    return found
+    typed = _typed(param, value)
+    _check_range(param, typed)
+    return typed
 
 
 def _typed(param: Param, value: object) -> object:
-    found: object
+    typed: object
     if param.type == "BOOLEAN":
-        found = _boolean(value)
+        typed = _boolean(value)
     elif param.type == "VARCHAR":
-        found = value if isinstance(value, str) and "\0" not in value else None
+        typed = value if isinstance(value, str) and "\0" not in value else None
     elif param.type == "DOUBLE":
-        found = _double(value)
+        typed = _double(value)
     else:
-        found = _integer(value, _BITS[param.type], param.unit == "ns")
-    if found is None:
+        typed = _integer(value, _BITS[param.type], param.unit == "ns")
+    if typed is None:
         raise ParamError(f"{param.name}: {value!r} is not {_wanted(param)}", param.doc)
-    return found
+    return typed
 
 
 def _boolean(value: object) -> bool | None:
@@ -144,10 +144,10 @@ def _double(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if found - found == 0 else None
+    return number if number - number == 0 else None
 
 
 def _integer(value: object, bits: int, is_ns: bool) -> int | None:
@@ -178,8 +178,8 @@ def _wanted(param: Param) -> str:
 
 def _check_range(param: Param, value: object) -> None:
     if param.choices and value not in param.choices:
-        known = ", ".join(map(str, param.choices))
-        raise ParamError(f"{param.name}: {value!r} is not one of its choices", f"choose one of {known}")
+        choices = ", ".join(map(str, param.choices))
+        raise ParamError(f"{param.name}: {value!r} is not one of its choices", f"choose one of {choices}")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if param.min is not None and value < param.min:
             raise ParamError(f"{param.name}: {value} is too small", f"the minimum is {param.min}")
@@ -354,8 +354,8 @@ class Contract(Struct, frozen=True, kw_only=True):
     @property
     def is_stored(self) -> bool:
         """True for a table whose rows are in Parquet files of the warehouse."""
-        others = self.transient or self.is_built or self.is_constant or self.is_recorded
-        return self.kind == "table" and not others
+        is_elsewhere = self.transient or self.is_built or self.is_constant or self.is_recorded
+        return self.kind == "table" and not is_elsewhere
 
     @property
     def is_recorded(self) -> bool:
@@ -370,8 +370,8 @@ class Contract(Struct, frozen=True, kw_only=True):
 
 def computed_contract(name: str, **given: Any) -> Contract:
     """The contract of rows that a comparison computes from results: they have no file in `sql/`."""
-    first = (Change(1, "First version."),)
-    return Contract(kind="analysis", scope="run", name=name, version=1, changes=first, source=name, **given)
+    changes = (Change(1, "First version."),)
+    return Contract(kind="analysis", scope="run", name=name, version=1, changes=changes, source=name, **given)
 
 
 # The columns of a stored table in its files, which hold `args` of `events` as templates and numbers.
@@ -399,6 +399,6 @@ def file_columns(contract: Contract) -> tuple[Column, ...]:
     if not has_template(contract):
         return contract.columns
     numbers = [Column(name, "BIGINT", unit="id", null=True, doc="Number in arguments.") for name in NUMBERS]
-    made = (Column(TEMPLATE, "VARCHAR", null=True, doc="Template of the arguments."), *numbers)
-    at = next(at for at, column in enumerate(contract.columns) if column.name == ARGS)
-    return (*contract.columns[:at], *made, *contract.columns[at + 1 :])
+    columns = (Column(TEMPLATE, "VARCHAR", null=True, doc="Template of the arguments."), *numbers)
+    index = next(index for index, column in enumerate(contract.columns) if column.name == ARGS)
+    return (*contract.columns[:index], *columns, *contract.columns[index + 1 :])

@@ -159,10 +159,11 @@ class Place(Struct, frozen=True):
         label = f"{section}.{name}." if section else ""
         if wrong := _KEY.match(message):
             is_missing, key = wrong[1].startswith("missing"), wrong[2]
-            known = ", ".join(each.name for each in msgspec.structs.fields(shape))
-            text = f"`{label}{key}` is missing" if is_missing else f"unknown key `{label}{key}`"
+            known = ", ".join(field.name for field in msgspec.structs.fields(shape))
+            message = f"`{label}{key}` is missing" if is_missing else f"unknown key `{label}{key}`"
             line = name or ("" if is_missing else key)
-            return self.error(text, f"add {key} = …" if is_missing else f"known are {known}", line, section)
+            hint = f"add {key} = …" if is_missing else f"known are {known}"
+            return self.error(message, hint, line, section)
         path = _PATH.search(message)
         if path is None:
             return self.error(
@@ -174,13 +175,13 @@ class Place(Struct, frozen=True):
         return self.error(f"`{label}{key}`: {reason}", hint, name or key, section)
 
     def _line(self, key: str, section: str) -> int:
-        here = ""
+        current = ""
         for number, line in enumerate(self.lines, start=2):
             if line.startswith("["):
-                here = line.strip("[] \t\r")
-                if here == (section or key) and not (section and key):
+                current = line.strip("[] \t\r")
+                if current == (section or key) and not (section and key):
                     return number
-            elif here == section and key and re.match(rf'"?{re.escape(key)}"?\s*=', line):
+            elif current == section and key and re.match(rf'"?{re.escape(key)}"?\s*=', line):
                 return number
         return 1
 
@@ -232,17 +233,17 @@ def split(text: str, path: PurePath) -> tuple[dict[str, Any], Place, str, int]:
                 f"{source}:{number}: not a comment", "begin each line of the block with `-- `"
             )
     place = Place(source, [line[3:] for line in lines[1:end]])
-    rest = lines[end + 1 :]
-    has_body = any(line.strip() and not line.lstrip().startswith("--") for line in rest)
-    return _toml(place), place, "\n".join(rest).rstrip() if has_body else "", end + 2
+    body_lines = lines[end + 1 :]
+    has_body = any(line.strip() and not line.lstrip().startswith("--") for line in body_lines)
+    return _toml(place), place, "\n".join(body_lines).rstrip() if has_body else "", end + 2
 
 
 def _toml(place: Place) -> dict[str, Any]:
     try:
         return tomllib.loads("\n".join(place.lines))
     except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at line (\d+), column \d+\)", str(error))
-        line = min(int(found[1]) if found else len(place.lines), len(place.lines)) + 1
+        position = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        line = min(int(position[1]) if position else len(place.lines), len(place.lines)) + 1
         reason = re.sub(r" \(at .*\)", "", str(error))
         raise ContractError(
             f"{place.source}:{line}: not TOML: {reason}",
@@ -271,13 +272,13 @@ def inherit(
     base, sql = _base(head["like"], place, read)
     if above == _MOST_BASES:
         raise place.error("bases are like each other", f"at most {_MOST_BASES} in a row", "like")
-    own = {key: value for key, value in head.items() if key != "like"}
+    own_keys = {key: value for key, value in head.items() if key != "like"}
     merged: dict[str, Any] = {key: base[key] for key in ("grain", "order", *_REASONS) if key in base}
-    merged.update(own)
-    merged["requires"] = [*own.get("requires", ()), *base.get("requires", ())]
+    merged.update(own_keys)
+    merged["requires"] = [*own_keys.get("requires", ()), *base.get("requires", ())]
     for key in ("params", "columns"):
-        if key in base or key in own:
-            merged[key] = _merge(base.get(key, {}), own.get(key, {}))
+        if key in base or key in own_keys:
+            merged[key] = _merge(base.get(key, {}), own_keys.get(key, {}))
     if not body:
         raise place.error("the SELECT is missing", f"write the SELECT that the base reads as {INPUT}")
     body, above = f"WITH {INPUT} AS (\n{body}\n)\n{sql}", above + 1
@@ -317,8 +318,8 @@ def _merge(base: Any, own: Any) -> Any:
     order: list[str] = []
     for name in base:
         if own.get(name) == {} and name in added:
-            at = added.index(name)
-            order, added = [*order, *added[:at]], added[at:]
+            index = added.index(name)
+            order, added = [*order, *added[:index]], added[index:]
         order.append(name)
     return {name: _entry(base.get(name), own.get(name)) for name in dict.fromkeys([*order, *added])}
 
@@ -373,8 +374,8 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
         "changes": _changes(block, place),
         "optional": distinct(block.optional, "optional", place),
     }
-    given = msgspec.structs.asdict(block) | checked
-    contract = Contract(**given, body=body, body_line=body_line, source=path.as_posix())
+    fields = msgspec.structs.asdict(block) | checked
+    contract = Contract(**fields, body=body, body_line=body_line, source=path.as_posix())
     _check_kind(contract, place)
     _check_shape(contract, place)
     _check_body(contract, place)
@@ -414,18 +415,18 @@ def _raw_table(name: str, found: object, place: Place) -> RawTable:
 def _group(block: Head | FormatHead, path: PurePath, place: Place) -> str | None:
     """The group of an analysis; raises ContractError if block and path disagree."""
     match = FILE_NAME.fullmatch(path.name)
-    parts = path.parts[:-1]
-    group = parts[-1] if block.kind == "analysis" and parts else None
-    folder = parts[-2:-1] if group else parts[-1:]
+    folders = path.parts[:-1]
+    group = folders[-1] if block.kind == "analysis" and folders else None
+    folder = folders[-2:-1] if group else folders[-1:]
     if match is None or not folder or FOLDERS.get(folder[0]) != block.kind:
         message = f"path and kind `{block.kind}` disagree"
         raise place.error(message, f"the path is {_path_of(block.kind)}", "kind")
     if group is not None and not NAME.fullmatch(group):
         raise place.error(f"group `{group}` is not snake case", "rename the folder", "kind")
-    for key, wanted in (("name", match[1]), ("version", int(match[2]))):
-        if (found := getattr(block, key)) != wanted:
-            message = f"{key} {found!r} and file name {path.name} disagree"
-            raise place.error(message, f"write {wanted!r} or rename", key)
+    for key, expected in (("name", match[1]), ("version", int(match[2]))):
+        if (written := getattr(block, key)) != expected:
+            message = f"{key} {written!r} and file name {path.name} disagree"
+            raise place.error(message, f"write {expected!r} or rename", key)
     return group
 
 
@@ -468,28 +469,27 @@ def _needs(block: Head, place: Place) -> tuple[str, ...]:
 def _column_list(
     names: tuple[str, ...], key: str, columns: Sequence[Column], place: Place
 ) -> tuple[str, ...]:
-    known = [column.name for column in columns]
+    column_names = [column.name for column in columns]
     for name in distinct(names, key, place):
-        if name.removeprefix("-" if key == "order" else "") not in known:
-            raise place.error(
-                f"{key} names `{name}`, which is not a column", f"known are {', '.join(known)}", key
-            )
+        if name.removeprefix("-" if key == "order" else "") not in column_names:
+            hint = f"known are {', '.join(column_names)}"
+            raise place.error(f"{key} names `{name}`, which is not a column", hint, key)
     if key == "grain" and not names:
         raise place.error("the grain is empty", "name the columns that identify a row", key)
     return names
 
 
 def _changes(block: Head | FormatHead, place: Place) -> tuple[Change, ...]:
-    wanted = [str(number) for number in range(block.version, 0, -1)]
-    if list(block.changes) != wanted:
-        hint = f"one line each for {', '.join(wanted)}, in this order"
+    numbers = [str(number) for number in range(block.version, 0, -1)]
+    if list(block.changes) != numbers:
+        hint = f"one line each for {', '.join(numbers)}, in this order"
         raise place.error("[changes] is not one line per version, newest first", hint, "", "changes")
     return tuple(_change(number, entry, place) for number, entry in block.changes.items())
 
 
 def _change(number: str, entry: object, place: Place) -> Change:
-    given = entry if isinstance(entry, dict) else {"text": entry}
-    change = place.convert(given, ChangeEntry, number, "changes")
+    fields = entry if isinstance(entry, dict) else {"text": entry}
+    change = place.convert(fields, ChangeEntry, number, "changes")
     if change.compatible and number == "1":
         hint = "leave `compatible` out: there is no version before it"
         raise place.error("change 1 cannot be compatible", hint, number, "changes")
@@ -536,8 +536,8 @@ def _check_kind(contract: Contract, place: Place) -> None:
         hint = f"known are {', '.join(DERIVATIONS)}"
         raise place.error(f"derivation {contract.derived!r} is not known", hint, "derived")
     if (contract.scope == "run") != (name in RUN_TABLES) and kind == "table":
-        wanted = "run" if name in RUN_TABLES else "rank"
-        raise place.error(f"scope of {kind} {name} is {contract.scope}", f'write scope = "{wanted}"', "scope")
+        scope = "run" if name in RUN_TABLES else "rank"
+        raise place.error(f"scope of {kind} {name} is {contract.scope}", f'write scope = "{scope}"', "scope")
     if contract.scope == "fleet" and kind != "analysis":
         raise place.error(f"a {kind} does not compare runs", "only an analysis does", "scope")
     if contract.ref.name in {ref.name for ref in contract.requires}:
@@ -555,10 +555,10 @@ def _check_shape(contract: Contract, place: Place) -> None:
         keys = {"run_id": "VARCHAR"}
     else:
         keys = {"run_id": "VARCHAR", "rank": "INTEGER"}
-    first = contract.columns[: len(keys)]
-    if [(column.name, column.type) for column in first] != list(keys.items()):
-        wanted = ", ".join(f"{name} {type_}" for name, type_ in keys.items())
-        raise place.error("the key columns do not come first", f"begin with {wanted}", "", "columns")
+    first_columns = contract.columns[: len(keys)]
+    if [(column.name, column.type) for column in first_columns] != list(keys.items()):
+        expected = ", ".join(f"{name} {type_}" for name, type_ in keys.items())
+        raise place.error("the key columns do not come first", f"begin with {expected}", "", "columns")
     _check_in_order(contract, place)
     if contract.grain[: len(keys)] != tuple(keys):
         raise place.error("the grain lacks key columns", f"begin with {', '.join(keys)}", "grain")
@@ -594,19 +594,19 @@ def _check_body(contract: Contract, place: Place) -> None:
 
 
 def _check_select(contract: Contract, place: Place) -> None:
-    found = token_texts(contract.body)
-    if not found or found[0].upper() not in ("WITH", "SELECT") or ";" in found:
+    texts = token_texts(contract.body)
+    if not texts or texts[0].upper() not in ("WITH", "SELECT") or ";" in texts:
         raise ContractError(
             f"{place.source}:{contract.body_line}: the body is not one SELECT",
             "one statement that begins with WITH or SELECT, without a semicolon",
         )
-    _check_param_use(contract, found, place)
+    _check_param_use(contract, texts, place)
 
 
 def _check_param_use(contract: Contract, texts: Sequence[str], place: Place) -> None:
-    found = set(texts)
+    distinct = set(texts)
     declared = {param.name for param in contract.params}
-    used = {text[1:] for text in found if len(text) > 1 and text[0] == "$"}
+    used = {text[1:] for text in distinct if len(text) > 1 and text[0] == "$"}
     for name in sorted(used - declared):
         raise _in_body(contract, f"${name}", f"${name} is not declared", "add it to [params]")
     for name in sorted(declared - used):
@@ -614,10 +614,10 @@ def _check_param_use(contract: Contract, texts: Sequence[str], place: Place) -> 
             f"parameter `{name}` is not used", f"write ${name} in the body, or drop it", name, "params"
         )
     for mark in ("$", "?"):
-        if mark in found:
+        if mark in distinct:
             hint = "write $name and declare it in [params]"
             raise _in_body(contract, mark, "a parameter has no name", hint)
-    words = {text.strip('"').lower() for text in found} | {column.name for column in contract.columns}
+    words = {text.strip('"').lower() for text in distinct} | {column.name for column in contract.columns}
     for name in sorted(declared & words if contract.kind != "format" else ()):
         hint = "rename the parameter: in a macro it would capture the column"
         raise place.error(f"parameter `{name}` is also a column or alias", hint, name, "params")
@@ -670,9 +670,9 @@ def _check_fold(column: Column, columns: Sequence[Column], place: Place) -> None
     """Checks that an aggregate is of a number, and a ratio of two summed columns."""
     if column.aggregate is None:
         return
-    summed = {each.name for each in columns if each.aggregate == "sum"}
-    parts = column.aggregate.split("/")
-    is_known = column.aggregate in _AGGREGATES or len(parts) == 2 and set(parts) <= summed
+    summed = {other.name for other in columns if other.aggregate == "sum"}
+    terms = column.aggregate.split("/")
+    is_known = column.aggregate in _AGGREGATES or len(terms) == 2 and set(terms) <= summed
     if not is_known or column.type not in _FOLDED_TYPES:
         raise place.error(
             f"aggregate {column.aggregate!r} of `{column.name}` cannot be",

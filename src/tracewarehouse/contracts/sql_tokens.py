@@ -81,18 +81,18 @@ def names_in(texts: Iterable[str]) -> frozenset[str] | None:
 
 def tokens(sql: str, first_line: int = 1) -> list[Token]:
     """The tokens without comments; a bracket has the depth outside it."""
-    found = []
+    listed = []
     line, depth = first_line, 0
     for match in _TOKEN.finditer(sql):
         kind, text = match.lastgroup, match.group()
         if text in (")", "]", "}"):
             depth -= 1
         if kind not in ("space", "comment"):
-            found.append(Token(kind, text, line, depth))  # type: ignore[arg-type]
+            listed.append(Token(kind, text, line, depth))  # type: ignore[arg-type]
         if text in ("(", "[", "{"):
             depth += 1
         line += text.count("\n")
-    return found
+    return listed
 
 
 def replace_params(sql: str, literals: dict[str, str]) -> str:
@@ -146,4 +146,4 @@ def split_statements(text: str) -> tuple[list[str], str]:
         if match.group() == ";":
             done.append(text[start : match.start()].strip())
             start = match.end()
-    return [each for each in done if each], text[start:]
+    return [statement for statement in done if statement], text[start:]

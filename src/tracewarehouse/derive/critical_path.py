@@ -212,9 +212,9 @@ class ScopeRequest(Struct, frozen=True):
         """Steps by number, annotations as `NAME#K` (the K-th of that name, from 0; `NAME` is the first)."""
         steps = [steps] if isinstance(steps, int) else steps
         annotations = [annotations] if isinstance(annotations, str) else annotations
-        named = [f"annotation {_numbered(text)}" for text in annotations]
-        scopes = [*(f"step {int(step)}" for step in steps), *named, *(["trace"] if entire_trace else [])]
-        return cls(tuple(dict.fromkeys(scopes)))
+        of_annotations = [f"annotation {_numbered(text)}" for text in annotations]
+        scopes = [*(f"step {int(step)}" for step in steps), *of_annotations]
+        return cls(tuple(dict.fromkeys([*scopes, *(["trace"] if entire_trace else [])])))
 
 
 def _numbered(text: str) -> str:
@@ -270,15 +270,15 @@ def with_derived(
     contracts = stored_tables(catalog, name)
     names = {contract.name for contract in contracts}
     tables = _dict(source.facts.get("tables"))
-    others = {table: versions for table, versions in tables.items() if table not in names}
+    other_tables = {table: versions for table, versions in tables.items() if table not in names}
     facts: dict[str, Json] = {
         **source.facts,
         name: True,
-        "tables": table_versions_fact(contracts, others),
+        "tables": table_versions_fact(contracts, other_tables),
         FACT: {**_dict(source.facts.get(FACT)), name: {"hash": definition(catalog, name), **fact}},
     }
-    kept = tuple(file for file in source.files if file.table not in names)
-    return rebuilt(source, header, files, facts, source.definitions, kept)
+    kept_files = tuple(file for file in source.files if file.table not in names)
+    return rebuilt(source, header, files, facts, source.definitions, kept_files)
 
 
 def _dict(value: Json) -> dict[str, Json]:
@@ -315,16 +315,16 @@ def _order(con: Connection, contract: Contract) -> str:
 
 def too_much(place: str, error: Exception) -> TwError:
     """A failure of DuckDB with a remedy if memory or disk ran out."""
-    first = str(error).strip().partition("\n")[0]
-    if "memory" in first.lower():
+    reason = str(error).strip().partition("\n")[0]
+    if "memory" in reason.lower():
         return TwError(
-            f"{place}: not enough memory: {first}",
+            f"{place}: not enough memory: {reason}",
             hints.Hint("derive one rank at a time: ranks=0", "derive one rank at a time: --rank 0"),
         )
-    if "no space" in first.lower():
+    if "no space" in reason.lower():
         return TwError(f"{place}: no space left to write", "free some space and repeat")
     return TwError(
-        f"{place}: {first}",
+        f"{place}: {reason}",
         hints.Hint("internal error; please report it", "internal error; rerun with --debug and report it"),
     )
 
@@ -369,7 +369,7 @@ class _DeriveTask(Struct, frozen=True):
                 header = headers.get(source.name, "{}")
                 staged.append(with_derived(catalog, source, header, NAME, files, fact))
                 progress(done, len(sources))
-            return tuple(sorted({one.commit for one in self.store.commit(staged)}))
+            return tuple(sorted({source.commit for source in self.store.commit(staged)}))
 
     def _files(
         self, catalog: Catalog, version: RunVersion, source: RankSource, folder: Path
@@ -411,19 +411,19 @@ def derive(
     Paths that are stored and current are not derived again. Raises UnknownName if no rank has a requested
     scope, EngineError.
     """
-    known = {rank.rank: set(stored_scopes(rank)) for rank in selected.by_rank}
-    rows = scope_rows(store, catalog, selected, request, set().union(*known.values()))
+    stored = {rank.rank: set(stored_scopes(rank)) for rank in selected.by_rank}
+    rows = scope_rows(store, catalog, selected, request, set().union(*stored.values()))
     requested = {
         rank: [row for row in rows if row["rank"] == rank and row["requested"]] for rank in selected.ranks
     }
     notices = check_scopes(selected, request, requested)
-    now = definition(catalog, NAME)
-    current = {rank.rank for rank in selected.by_rank if derived_fact(rank, NAME).get("hash") == now}
+    current_hash = definition(catalog, NAME)
+    current = {rank.rank for rank in selected.by_rank if derived_fact(rank, NAME).get("hash") == current_hash}
     todo: dict[int, tuple[ScopeRow, ...]] = {}
     for rank, of_rank in requested.items():
         scopes = scope_names(of_rank)
-        if of_rank and not (rank in current and known[rank].issuperset(scopes)):
-            all_scopes = known[rank].union(scopes)
+        if of_rank and not (rank in current and stored[rank].issuperset(scopes)):
+            all_scopes = stored[rank].union(scopes)
             todo[rank] = tuple(row for row in rows if row["rank"] == rank and row["scope"] in all_scopes)
     version = _publish(store, catalog, selected, todo, engine) if todo else None
     events = event_count([replace(selected, ranks=tuple(todo))])
@@ -519,15 +519,16 @@ def unpublished(catalog: Catalog, selected: SelectedRun, name: str, rows: Derive
     """The version with a derivation of all ranks, in files that only this process has."""
     folder = new_folder()
     staged = _staged(catalog, selected, name, rows, {}, folder)
-    derived = {(one.rank, one.identity): one for one in commits.commit(objects_at(folder), staged)}
+    committed = commits.commit(objects_at(folder), staged)
+    derived = {(source.rank, source.identity): source for source in committed}
     sources = []
     for source in selected.version.sources:
-        if one := derived.get((source.rank, source.identity)):
-            own = [
+        if new := derived.get((source.rank, source.identity)):
+            files = [
                 file if file in source.files else replace(file, path=str(folder / file.path))
-                for file in one.files
+                for file in new.files
             ]
-            source = replace(source, facts=one.facts, files=tuple(own))
+            source = replace(source, facts=new.facts, files=tuple(files))
         sources.append(source)
     return replace(selected.version, sources=tuple(sources))
 
@@ -543,8 +544,8 @@ def _staged(
     tables, facts = rows
     with RankFiles(catalog, folder, single=False) as files:
         for table, by_rank in tables.items():
-            for rank, part in by_rank.items():
-                files.add(selected.run, (rank,), table, part)
+            for rank, table_rows in by_rank.items():
+                files.add(selected.run, (rank,), table, table_rows)
         written = files.staged(selected.run)
     return [
         with_derived(

@@ -40,19 +40,19 @@ def derive_tables(
     if name != "critical_path" and (ranks is not None or wanted != ScopeRequest()):
         raise ParamError(f"{name} has no scopes", "leave out ranks, steps, annotations and entire_trace")
     store, catalog = selection.store, selection.catalog
-    part = selection.one_run(run)
+    runs = selection.one_run(run)
     if ranks is not None:
-        part = part.select(ranks=ranks)
+        runs = runs.select(ranks=ranks)
     sources = derivation_sources(catalog, name)
-    readable = selection.readable(sources, part.selected(), Level.FULL)
+    readable = selection.readable(sources, runs.selected(), Level.FULL)
     (selected,) = readable.selected
     if name == "critical_path":
         derived = derive(store, catalog, selected, wanted, engine)
     elif name == "wait_attribution":
         derived = derive_wait_attribution(selection, selected)
     else:
-        named = selection.one_run(capture).selected() if capture is not None else ()
-        others = selection.readable(sources, named or None).selected
-        captures = CaptureRuns(others[0] if named else None, others)
+        capture_runs = selection.one_run(capture).selected() if capture is not None else ()
+        capturing = selection.readable(sources, capture_runs or None).selected
+        captures = CaptureRuns(capturing[0] if capture_runs else None, capturing)
         derived = derive_graphs(store, catalog, selected, captures)
     return replace(derived, notices=(*readable.notices, *derived.notices))

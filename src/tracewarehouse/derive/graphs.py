@@ -64,7 +64,7 @@ def align(captured: Sequence[str], replayed: Sequence[str], *, may_be_cut: bool)
     from_end = _earliest(begun[::-1], replayed[::-1]) or first
     last = [len(begun) - 1 - position for position in reversed(from_end)]
     positions = tuple(
-        tuple(place for place in range(low, high + 1) if begun[place] == name)
+        tuple(position for position in range(low, high + 1) if begun[position] == name)
         for low, high, name in zip(first, last, replayed, strict=True)
     )
     return Alignment(positions, len(captured) == len(replayed))
@@ -72,15 +72,15 @@ def align(captured: Sequence[str], replayed: Sequence[str], *, may_be_cut: bool)
 
 def _earliest(captured: Sequence[str], replayed: Sequence[str]) -> list[int] | None:
     """The first position of each replayed name after that of the one before; None if one has none."""
-    found, position = [], 0
+    positions, position = [], 0
     for name in replayed:
         while position < len(captured) and captured[position] != name:
             position += 1
         if position == len(captured):
             return None
-        found.append(position)
+        positions.append(position)
         position += 1
-    return found
+    return positions
 
 
 _BETWEEN: Final = " > "
@@ -164,15 +164,15 @@ def replays_by_rank(con: Connection) -> dict[int, Replays]:
 
 def _replays(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> Replays:
     columns = con.execute(_ACTIVITIES, {"rank": rank}).fetchnumpy()
-    found, names, activities, low = [], {}, {}, 0
-    for _, _, shape, count, order, of, ended_last in rows:
-        part = slice(low, low + count)
-        found.append(Replay(shape, columns["event_id"][part], order, of, ended_last))
+    replays, names, activities, low = [], {}, {}, 0
+    for _, _, shape, count, order, total, ended_last in rows:
+        rows_of_replay = slice(low, low + count)
+        replays.append(Replay(shape, columns["event_id"][rows_of_replay], order, total, ended_last))
         if shape not in names:
-            names[shape] = tuple(columns["kernel"][part].tolist())
-            activities[shape] = tuple(columns["activity"][part].tolist())
+            names[shape] = tuple(columns["kernel"][rows_of_replay].tolist())
+            activities[shape] = tuple(columns["activity"][rows_of_replay].tolist())
         low += count
-    return Replays(tuple(found), names, activities)
+    return Replays(tuple(replays), names, activities)
 
 
 def captures_of(con: Connection, run: str, rank: int) -> tuple[Capture, ...]:
@@ -187,8 +187,8 @@ def captures_of(con: Connection, run: str, rank: int) -> tuple[Capture, ...]:
     captures = []
     for group in by_capture.values():
         _, event_ids, activities, names, *_ = zip(*group, strict=True)
-        own = tuple(launches[event_id] for event_id in event_ids)
-        captures.append(Capture(run, rank, own, activities, None if None in names else names))
+        of_capture = tuple(launches[event_id] for event_id in event_ids)
+        captures.append(Capture(run, rank, of_capture, activities, None if None in names else names))
     return tuple(captures)
 
 
@@ -200,7 +200,7 @@ def _launches(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> di
     frames = iter(_frames(con, rank, rows))
     following = next(frames, None)
     stack: list[_Frame] = []
-    found = {}
+    by_event = {}
     for _, event_id, _, _, op_id, pre in sorted(rows, key=lambda row: int(row[5])):
         while following is not None and following.pre < pre:
             stack = [frame for frame in stack if following.pre <= frame.post]
@@ -209,11 +209,11 @@ def _launches(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> di
         around = [frame for frame in stack if pre <= frame.post]
         names = [frame.name for frame in around if frame.name is not None]
         modules = [frame.name for frame in around if frame.is_module and frame.name is not None]
-        path, module = (_BETWEEN.join(part) or None for part in (names, modules))
+        path, module = (_BETWEEN.join(names_of_frames) or None for names_of_frames in (names, modules))
         op = next((frame for frame in around if frame.event_id == op_id), None)
         name, signature = (op.name, op.op_sig) if op else (None, None)
-        found[event_id] = Launch(event_id, op_id, name, signature, path, module)
-    return found
+        by_event[event_id] = Launch(event_id, op_id, name, signature, path, module)
+    return by_event
 
 
 class _Frame(Struct, frozen=True):
@@ -234,8 +234,8 @@ def _frames(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> list
     first, last = (
         np.searchsorted(launched, columns[name].astype(np.int64), side="right") for name in ("pre", "post")
     )
-    (kept,) = np.nonzero(first < last)
-    parts = (np.ma.getdata(column)[kept].tolist() for column in columns.values())
+    (enclosing,) = np.nonzero(first < last)
+    parts = (np.ma.getdata(column)[enclosing].tolist() for column in columns.values())
     return [_Frame(*row) for row in zip(*parts, strict=True)]
 
 
@@ -280,20 +280,20 @@ def attribute(replays: Replays, sources: Sequence[Callable[[], Sequence[Capture]
         match = matcher.match(replay)
         # Order decides between several captures if all of them are there.
         is_ordered = match is not None and len(match.captures) != 1 and len(match.captures) == replay.of
-        chosen = replay.order - 1 if is_ordered else None
-        key = replay.shape, replay.ended_last, chosen
+        capture_index = replay.order - 1 if is_ordered else None
+        key = replay.shape, replay.ended_last, capture_index
         if key not in templates:
             templates[key] = len(starts)
             starts.append(len(columns["how"]))
-            _add(columns, match, chosen, len(replay.event_ids))
+            _add(columns, match, capture_index, len(replay.event_ids))
         event_ids.append(replay.event_ids)
         rows.append(starts[templates[key]] + np.arange(len(replay.event_ids)))
-    ids, place = np.concatenate(event_ids), np.concatenate(rows)
+    ids, row_of_id = np.concatenate(event_ids), np.concatenate(rows)
     order = np.argsort(ids)
     listed = {name: pa.array(columns[name], type_) for name, type_ in _TYPES.items()}
-    taken = {name: column.take(pa.array(place[order])) for name, column in listed.items()}
-    table = pa.table({"event_id": pa.array(ids[order], pa.int64()), **taken})
-    return Attributed(table, len(ids), len(ids) - taken["how"].null_count)
+    of_activities = {name: column.take(pa.array(row_of_id[order])) for name, column in listed.items()}
+    table = pa.table({"event_id": pa.array(ids[order], pa.int64()), **of_activities})
+    return Attributed(table, len(ids), len(ids) - of_activities["how"].null_count)
 
 
 def _add(columns: dict[str, list[Any]], match: _Match | None, chosen: int | None, activities: int) -> None:
@@ -399,10 +399,10 @@ class CaptureRuns(Struct, frozen=True):
             if rank.rank in ranks or len(ranks) == 1:
                 yield self.named, rank.rank if rank.rank in ranks else ranks[0]
             return
-        own = _file_name(rank)
-        found = [(each, other) for each in self.others for other in each.by_rank if _fits(rank, other)]
+        file_name = _file_name(rank)
+        candidates = [(each, other) for each in self.others for other in each.by_rank if _fits(rank, other)]
         for each, other in sorted(
-            found, key=lambda one: (-len(commonprefix((own, _file_name(one[1])))), one[0].run)
+            candidates, key=lambda one: (-len(commonprefix((file_name, _file_name(one[1])))), one[0].run)
         ):
             yield each, other.rank
 
@@ -415,8 +415,8 @@ class CaptureRuns(Struct, frozen=True):
 def _fits(rank: Rank, other: Rank) -> bool:
     """Whether a rank of another run is a capture of this rank: file name, folder, rank and world size."""
     is_capture = "capture" in _file_name(other).lower() and other.run != rank.run
-    known = [(rank.facts.get(name), other.facts.get(name)) for name in ("world_size", SOURCE_FOLDER)]
-    return is_capture and other.rank == rank.rank and all(None in pair or len({*pair}) == 1 for pair in known)
+    facts = [(rank.facts.get(name), other.facts.get(name)) for name in ("world_size", SOURCE_FOLDER)]
+    return is_capture and other.rank == rank.rank and all(None in pair or len({*pair}) == 1 for pair in facts)
 
 
 def _file_name(rank: Rank) -> str:
@@ -427,9 +427,9 @@ def derive_graphs(store: Store, catalog: Catalog, selected: SelectedRun, capture
     """Derives the operators of a run's graph replays, unless they are stored and current. Raises TwError."""
     searched = captures.state(selected.by_rank)
     stored = [derived_fact(rank, NAME) for rank in selected.by_rank]
-    now = definition(catalog, NAME)
+    current_hash = definition(catalog, NAME)
     ranks: dict[int, tuple[str, ...]] = dict.fromkeys(selected.ranks, ())
-    if all(fact.get("hash") == now and fact.get("searched") == searched for fact in stored):
+    if all(fact.get("hash") == current_hash and fact.get("searched") == searched for fact in stored):
         return Derived(selected.run, ranks, None, (), _counts(stored))
     found = _attribute_ranks(store, catalog, selected, captures)
     if not found:
@@ -472,8 +472,8 @@ def _attribute_ranks(
         replays = replays_by_rank(connected(selected))
         for rank in selected.by_rank:
             if rank.rank in replays:
-                places = [(selected, rank.rank), *captures.of(rank)]
-                sources = [cache(partial(captures_at, *place)) for place in places]
+                runs_and_ranks = [(selected, rank.rank), *captures.of(rank)]
+                sources = [cache(partial(captures_at, *run_and_rank)) for run_and_rank in runs_and_ranks]
                 attributed[rank.rank] = attribute(replays[rank.rank], sources)
     return attributed
 

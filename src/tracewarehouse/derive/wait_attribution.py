@@ -77,7 +77,7 @@ def largest_share(step: Integers, rank: Integers, wait_ns: Integers, ranks: int)
     attribution = np.zeros((len(steps), ranks))
     np.add.at(attribution, (row, rank), wait_ns)
     attribution.sort(axis=1)
-    most = attribution[:, -1]
+    largest_of_step = attribution[:, -1]
     draw = np.random.default_rng(_SEED)
     at_once = max(1, _MOST_CELLS // ranks)
     largest = []
@@ -87,7 +87,7 @@ def largest_share(step: Integers, rank: Integers, wait_ns: Integers, ranks: int)
             sums += draw.permuted(np.broadcast_to(of_step, sums.shape), axis=1)
         largest.append(sums.max(axis=1))
     by_chance = np.quantile(np.concatenate(largest), QUANTILE, method="higher")
-    first_in_two = np.sort(most)[-2:].sum()
+    first_in_two = np.sort(largest_of_step)[-2:].sum()
     return float(max(by_chance, first_in_two) / total)
 
 
@@ -111,7 +111,7 @@ class PartnerRanks(Struct, frozen=True):
         member[rank, group] = True
         # The lowest rank of its group, for itself the second lowest.
         first = np.searchsorted(group, np.arange(member.shape[1]))
-        low, second = (np.append(rank, [ranks, ranks])[first[group] + place] for place in range(2))
+        low, second = (np.append(rank, [ranks, ranks])[first[group] + offset] for offset in range(2))
         second = np.where(np.append(group, [-1, -1])[first[group] + 1] == group, second, ranks)
         lowest = np.full(ranks, ranks, dtype=np.int64)
         np.minimum.at(lowest, rank, np.where(low == rank, second, low))
@@ -193,15 +193,16 @@ class Chain(Struct, frozen=True):
         compared = np.where(has_waits, tasks.other, NO_RANK)
         other = self._waits(compared, tasks.other_stream, tasks.from_ns, tasks.other_to_ns)
         excess = _Excess.of(self, tasks, late, other)
-        most = np.minimum(tasks.amount_ns, excess.total_ns) if depth < MOST_HANDS else 0 * tasks.amount_ns
+        limit_ns = excess.total_ns if depth < MOST_HANDS else 0 * tasks.amount_ns
+        handed_ns = np.minimum(tasks.amount_ns, limit_ns)
         charged = AttributedWaits(
             tasks,
             depth,
-            tasks.amount_ns - most,
+            tasks.amount_ns - handed_ns,
             _sums(late.query, late.wait_ns, len(tasks)),
             _sums(other.query, other.wait_ns, len(tasks)),
         )
-        return charged, excess.handed_on(tasks, most, self.mates).merged()
+        return charged, excess.handed_on(tasks, handed_ns, self.mates).merged()
 
     def _waits(self, rank: Integers, stream: Integers, from_ns: Integers, to_ns: Integers) -> PartnerWaits:
         return self.waits.by_partner(Queries(rank, stream, from_ns, to_ns), self.ranks)
@@ -224,10 +225,12 @@ class _Excess(Struct, frozen=True, dict=True):
     @classmethod
     def of(cls, chain: Chain, tasks: Tasks, late: PartnerWaits, other: PartnerWaits) -> _Excess:
         """Only where there is any."""
-        found = _counterparts(chain, late, other)
-        known = found >= 0
+        counterpart_rows = _counterparts(chain, late, other)
+        is_known = counterpart_rows >= 0
         rank, waited_ns, end_ns, stream = (
-            np.where(known, column[found], nothing) if len(column) else np.full(len(found), nothing)
+            np.where(is_known, column[counterpart_rows], nothing)
+            if len(column)
+            else np.full(len(counterpart_rows), nothing)
             for column, nothing in (
                 (other.partner, NO_RANK),
                 (other.wait_ns, 0),
@@ -236,17 +239,17 @@ class _Excess(Struct, frozen=True, dict=True):
             )
         )
         excess = late.wait_ns - waited_ns
-        kept = excess > 0
+        is_excess = excess > 0
         return cls(
-            late.query[kept],
-            late.partner[kept],
-            excess[kept],
-            late.end_ns[kept],
-            late.stream[kept],
-            late.certain[kept],
-            rank[kept],
-            np.where(known, end_ns, tasks.other_to_ns[late.query])[kept],
-            stream[kept],
+            late.query[is_excess],
+            late.partner[is_excess],
+            excess[is_excess],
+            late.end_ns[is_excess],
+            late.stream[is_excess],
+            late.certain[is_excess],
+            rank[is_excess],
+            np.where(is_known, end_ns, tasks.other_to_ns[late.query])[is_excess],
+            stream[is_excess],
             len(tasks),
         )
 
@@ -258,24 +261,24 @@ class _Excess(Struct, frozen=True, dict=True):
     def handed_on(self, tasks: Tasks, amount_ns: Integers, mates: PartnerRanks) -> Tasks:
         """The amounts, split in proportion to the excess; the last partner of a task gets the remainder."""
         total, amount = self.total_ns[self.task], amount_ns[self.task]
-        part = _share(amount, self.excess_ns, total)
+        part_ns = _share(amount, self.excess_ns, total)
         is_last = np.append(self.task[1:] != self.task[:-1], True)[: len(self.task)]
-        part[is_last] = 0
-        part[is_last] = (amount_ns - _sums(self.task, part, self.tasks))[self.task[is_last]]
-        kept = part > 0
-        task = self.task[kept]
-        partner, counterpart = self.partner[kept], self.counterpart[kept]
+        part_ns[is_last] = 0
+        part_ns[is_last] = (amount_ns - _sums(self.task, part_ns, self.tasks))[self.task[is_last]]
+        has_part = part_ns > 0
+        task = self.task[has_part]
+        partner, counterpart = self.partner[has_part], self.counterpart[has_part]
         return Tasks(
             tasks.root[task],
             partner,
             np.where(counterpart == NO_RANK, mates.lowest_other[partner], counterpart),
-            self.stream[kept],
-            self.counterpart_stream[kept],
+            self.stream[has_part],
+            self.counterpart_stream[has_part],
             tasks.from_ns[task],
-            self.end_ns[kept],
-            self.counterpart_end_ns[kept],
-            part[kept],
-            tasks.certain[task] & self.certain[kept],
+            self.end_ns[has_part],
+            self.counterpart_end_ns[has_part],
+            part_ns[has_part],
+            tasks.certain[task] & self.certain[has_part],
             tasks.cause_from_ns[task],
         )
 
@@ -285,22 +288,22 @@ def _counterparts(chain: Chain, late: PartnerWaits, other: PartnerWaits) -> Inte
 
     It is the wait for the same partner, else the longest for a mate of the partner, else none.
     """
-    keys, wanted = other.query * chain.ranks + other.partner, late.query * chain.ranks + late.partner
-    place = np.searchsorted(keys, wanted)
-    same = np.zeros(len(wanted), dtype=bool)
-    inside = place < len(keys)
-    same[inside] = keys[place[inside]] == wanted[inside]
-    found = np.where(same, place, -1)
-    (rest,) = np.nonzero(~same)
-    first = np.searchsorted(other.query, late.query[rest], side="left")
-    owner, index = expand(first, np.searchsorted(other.query, late.query[rest], side="right") - first)
-    mates = chain.mates.share(late.partner[rest][owner], other.partner[index])
+    keys, wanted_keys = other.query * chain.ranks + other.partner, late.query * chain.ranks + late.partner
+    candidate = np.searchsorted(keys, wanted_keys)
+    same = np.zeros(len(wanted_keys), dtype=bool)
+    inside = candidate < len(keys)
+    same[inside] = keys[candidate[inside]] == wanted_keys[inside]
+    rows = np.where(same, candidate, -1)
+    (unmatched,) = np.nonzero(~same)
+    first = np.searchsorted(other.query, late.query[unmatched], side="left")
+    owner, index = expand(first, np.searchsorted(other.query, late.query[unmatched], side="right") - first)
+    mates = chain.mates.share(late.partner[unmatched][owner], other.partner[index])
     owner, index = owner[mates], index[mates]
     order = np.lexsort((other.partner[index], -other.wait_ns[index], owner))
     owner, index = owner[order], index[order]
     best = np.append(True, owner[1:] != owner[:-1])[: len(owner)]
-    found[rest[owner[best]]] = index[best]
-    return found
+    rows[unmatched[owner[best]]] = index[best]
+    return rows
 
 
 def _sums(group: Integers, values: Integers, groups: int) -> Integers:
@@ -315,8 +318,8 @@ def _share(amount: Integers, part: Integers, total: Integers) -> Integers:
     quotient: Integers = np.floor(amount.astype(np.float64) * part / total).astype(np.int64)
     # The products wrap around, but their difference is small.
     with np.errstate(over="ignore"):
-        rest = amount * part - quotient * total
-    return quotient + np.floor_divide(rest, total)
+        remainder = amount * part - quotient * total
+    return quotient + np.floor_divide(remainder, total)
 
 
 HOST = "host"
@@ -363,32 +366,33 @@ class Causes(Struct, frozen=True):
     def _times(self, rank: Integers, from_ns: Integers, to_ns: Integers) -> Integers:
         """Time by cause and task."""
         to_ns = np.maximum(from_ns, to_ns)
-        found = np.zeros((len(CAUSES), len(rank)), dtype=np.int64)
-        for kinds, unions, here in (
+        times_ns = np.zeros((len(CAUSES), len(rank)), dtype=np.int64)
+        for kinds, unions, is_here in (
             (_ON_GPU, self.gpu, self.on_gpu[rank]),
             (_ON_HOST, self.host, ~self.on_gpu[rank]),
         ):
-            before = np.zeros(int(here.sum()), dtype=np.int64)
+            before = np.zeros(int(is_here.sum()), dtype=np.int64)
             for kind, union in zip(kinds, unions, strict=True):
-                until = union.within(rank[here], from_ns[here], to_ns[here])
-                found[CAUSES.index(kind), here] = until - before
+                until = union.within(rank[is_here], from_ns[is_here], to_ns[is_here])
+                times_ns[CAUSES.index(kind), is_here] = until - before
                 before = until
-            found[CAUSES.index(HOST), here] = (to_ns - from_ns)[here] - before
-        return found
+            times_ns[CAUSES.index(HOST), is_here] = (to_ns - from_ns)[is_here] - before
+        return times_ns
 
 
 def _unions(
     span: int, activities: Activities, ranks: NDArray[np.bool_], kinds: tuple[str, ...]
 ) -> tuple[Union, ...]:
-    here = ranks[activities.rank]
+    is_here = ranks[activities.rank]
     rank, start, end, kind = (
-        column[here] for column in (activities.rank, activities.start_ns, activities.end_ns, activities.kind)
+        column[is_here]
+        for column in (activities.rank, activities.start_ns, activities.end_ns, activities.kind)
     )
-    found = []
+    unions = []
     for count in range(1, len(kinds) + 1):
-        some = np.isin(kind, kinds[:count])
-        found.append(Union.of(span, rank[some], start[some], end[some]))
-    return tuple(found)
+        is_kind = np.isin(kind, kinds[:count])
+        unions.append(Union.of(span, rank[is_kind], start[is_kind], end[is_kind]))
+    return tuple(unions)
 
 
 # A rank that enters a collective so soon after another one had queued both: its work between them was done
@@ -420,10 +424,10 @@ def compute(inputs: Inputs) -> WaitAttribution:
     parts = [_grouped(_part(arrivals, charged, causes)) for charged in chain.charge(roots)]
     attribution = _grouped(_joined(parts))
     # The parts of each collective add up to the waits of its ranks.
-    left = np.zeros(arrivals.instances, dtype=np.int64)
-    np.add.at(left, arrivals.instance[synchronized], arrivals.wait_ns[synchronized])
-    np.subtract.at(left, attribution.instance, attribution.wait_ns)
-    if left.any():
+    unexplained_ns = np.zeros(arrivals.instances, dtype=np.int64)
+    np.add.at(unexplained_ns, arrivals.instance[synchronized], arrivals.wait_ns[synchronized])
+    np.subtract.at(unexplained_ns, attribution.instance, attribution.wait_ns)
+    if unexplained_ns.any():
         raise TwError("the parts of waits do not add up", "internal error; please report it")
     return attribution
 
@@ -487,10 +491,14 @@ class _Ends(Struct, frozen=True):
 
 
 def _part(arrivals: Arrivals, charged: AttributedWaits, causes: Causes) -> WaitAttribution:
-    kept = charged.wait_ns > 0
-    tasks = charged.tasks[kept]
+    stays_here = charged.wait_ns > 0
+    tasks = charged.tasks[stays_here]
     stays = AttributedWaits(
-        tasks, charged.depth, charged.wait_ns[kept], charged.late_waits_ns[kept], charged.other_waits_ns[kept]
+        tasks,
+        charged.depth,
+        charged.wait_ns[stays_here],
+        charged.late_waits_ns[stays_here],
+        charged.other_waits_ns[stays_here],
     )
     return WaitAttribution(
         arrivals.instance[tasks.root],
@@ -550,10 +558,10 @@ def _attribution_rows(inputs: Inputs, attribution: WaitAttribution) -> Mapping[i
     columns = {name: column[order] for name, column in asdict(attribution).items()}
     edges = np.searchsorted(columns["attributed"], np.arange(len(inputs.ranks) + 1))
     keys, causes = pa.array(inputs.instances, pa.string()), pa.array(CAUSES, pa.string())
-    found = {}
-    for number, (first, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
-        rows = {name: column[first:end] for name, column in columns.items()}
-        found[int(inputs.ranks[number])] = pa.table(
+    by_rank = {}
+    for number, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        rows = {name: column[start:end] for name, column in columns.items()}
+        by_rank[int(inputs.ranks[number])] = pa.table(
             {
                 "waiter_rank": pa.array(inputs.ranks[rows["waiter"]], pa.int32()),
                 "instance_id": pa.DictionaryArray.from_arrays(pa.array(rows["instance"], pa.int32()), keys),
@@ -564,7 +572,7 @@ def _attribution_rows(inputs: Inputs, attribution: WaitAttribution) -> Mapping[i
                 "wait_ns": pa.array(rows["wait_ns"], pa.int64()),
             }
         )
-    return found
+    return by_rank
 
 
 def _basis_rows(inputs: Inputs, attribution: WaitAttribution) -> Mapping[int, pa.Table]:

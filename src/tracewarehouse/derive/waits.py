@@ -82,9 +82,9 @@ class Union(Struct, frozen=True):
 
     def _until(self, point: Integers) -> Integers:
         index = np.searchsorted(self.start, point, side="right") - 1
-        known = np.maximum(index, 0)
-        part = np.minimum(point - self.start[known], self.length[known])
-        return np.where(index < 0, 0, self.before[known] + part)
+        interval = np.maximum(index, 0)
+        within_ns = np.minimum(point - self.start[interval], self.length[interval])
+        return np.where(index < 0, 0, self.before[interval] + within_ns)
 
 
 NO_STREAM = -1
@@ -106,10 +106,10 @@ class Queries(Struct, frozen=True):
         """Each query once, and for every query its place among them."""
         order = np.lexsort((self.to_ns, self.from_ns, self.stream, self.rank))
         columns = [column[order] for column in (self.rank, self.stream, self.from_ns, self.to_ns)]
-        kept = is_new(columns)
+        is_first = is_new(columns)
         place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.cumsum(kept) - 1
-        return Queries(*(column[kept] for column in columns)), place
+        place[order] = np.cumsum(is_first) - 1
+        return Queries(*(column[is_first] for column in columns)), place
 
 
 class PartnerWaits(Struct, frozen=True):
@@ -197,8 +197,8 @@ class Waits(Struct, frozen=True):
         begin = np.maximum(self.start_ns[index], wanted.from_ns[query])
         end = np.minimum(self.end_ns[index], wanted.to_ns[query])
         length = self._lengths(wanted, query, index, begin, end)
-        kept = length > 0
-        query, index, end, length = query[kept], index[kept], end[kept], length[kept]
+        is_wait = length > 0
+        query, index, end, length = query[is_wait], index[is_wait], end[is_wait], length[is_wait]
         key = query * ranks + self.partner[index]
         order = np.lexsort((self.partner_stream[index], end, key))
         key, index, end, length = key[order], index[order], end[order], length[order]
@@ -220,11 +220,11 @@ class Waits(Struct, frozen=True):
     ) -> Integers:
         """How long waits delayed what came next."""
         length: Integers = end - begin
-        (other,) = np.nonzero((length > 0) & (self.stream[index] != wanted.stream[query]))
-        rank, begin = self.rank[index[other]], begin[other]
-        left = np.minimum(self.left_ns[index[other]], wanted.to_ns[query[other]])
-        exposed = left - begin - self.computation.within(rank, begin, left)
-        length[other] = np.minimum(length[other], exposed)
+        (elsewhere,) = np.nonzero((length > 0) & (self.stream[index] != wanted.stream[query]))
+        rank, begin = self.rank[index[elsewhere]], begin[elsewhere]
+        left_ns = np.minimum(self.left_ns[index[elsewhere]], wanted.to_ns[query[elsewhere]])
+        exposed = left_ns - begin - self.computation.within(rank, begin, left_ns)
+        length[elsewhere] = np.minimum(length[elsewhere], exposed)
         return length
 
 
@@ -356,20 +356,20 @@ class Inputs(Struct, frozen=True):
         zero = np.zeros(len(ranks), dtype=np.int64)
         number = np.searchsorted(ranks, rows["rank"])
         zero[number] = rows["zero_ns"]
-        known = np.zeros(len(ranks), dtype=bool)
-        known[number] = True
+        has_collectives = np.zeros(len(ranks), dtype=bool)
+        has_collectives[number] = True
         # Only ranks that have collectives: without them a rank has no place in time.
         number = np.searchsorted(ranks, activities["rank"])
-        kept = known[number]
-        number = number[kept]
+        is_kept = has_collectives[number]
+        number = number[is_kept]
         start, end = (
-            activities[name][kept].astype(np.int64) - zero[number] for name in ("start_ns", "end_ns")
+            activities[name][is_kept].astype(np.int64) - zero[number] for name in ("start_ns", "end_ns")
         )
         return cls(
             ranks,
             instances["instance_id"],
             _arrivals(rows, ranks),
-            Activities(number, activities["kind"][kept], start, end),
+            Activities(number, activities["kind"][is_kept], start, end),
             np.isin(ranks, activities["rank"][activities["on_gpu"].astype(bool)]),
             basis,
         )

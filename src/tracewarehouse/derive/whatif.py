@@ -208,7 +208,7 @@ def whatif_of(run: Selection, request: ScopeRequest, scales: Iterable[str], by: 
     several scales are scaled by all of them.
     Raises UnknownName, ParamError.
     """
-    parsed = [parse(text) for text in scales]
+    parsed = [parse(scale) for scale in scales]
     readable = run.readable(derivation_sources(run.catalog, NAME))
     selected = readable.selected[0]
     if by not in ("category", "op"):
@@ -243,7 +243,7 @@ def _unexplained(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     shares = {scope: Fraction(unexplained[scope], ns) for scope, ns in lengths.items() if ns}
     much = {scope: share for scope, share in shares.items() if share > _MUCH_UNEXPLAINED}
     if much:
-        (rank, name), share = max(much.items(), key=lambda each: each[1])
+        (rank, name), share = max(much.items(), key=lambda item: item[1])
         yield (
             f"waits of unknown cause are up to {100 * float(share):.0f} % of the path (rank {rank}, {name}): "
             "scaling does not change them, so the estimates are rough"
@@ -290,7 +290,9 @@ class _Graph(Struct, frozen=True):
     def compare(self, scales: Sequence[Scale], by: str) -> dict[Part, tuple[int, int]]:
         """Part → its time on the critical path, unscaled and scaled; the length first, then by time."""
         factors = {
-            bits: prod((scale.factor for at, scale in enumerate(scales) if bits >> at & 1), start=Fraction(1))
+            bits: prod(
+                (scale.factor for number, scale in enumerate(scales) if bits >> number & 1), start=Fraction(1)
+            )
             for bits in set(self.scales)
         }
         scaled = [
@@ -305,10 +307,10 @@ class _Graph(Struct, frozen=True):
 
     def _path(self, edges: Sequence[tuple[int, int, int]], by: str) -> Counter[Part]:
         """Part → its time on the longest path."""
-        last = edges[-1][1]
-        _, last_edge = longest_paths(edges, last)
+        last_node = edges[-1][1]
+        _, last_edge = longest_paths(edges, last_node)
         times: Counter[Part] = Counter()
-        for number in path_edges(edges, last_edge, last):
+        for number in path_edges(edges, last_edge, last_node):
             part = self.parts[number]
             times[part if by == "op" else (part[0], None, None)] += edges[number][2]
         return times

@@ -160,7 +160,7 @@ def addition_texts(
     """
     if not additions:
         return [], iter(())
-    selects = (_NO_ADDITION, *(each.sql for each in additions))
+    selects = (_NO_ADDITION, *(addition.sql for addition in additions))
     union = "\nUNION ALL BY NAME\n".join(f"SELECT * FROM ({sql})" for sql in selects)
     sql = _TEXTS.format(additions=union, ts=micros("from_base_ns"), dur=micros("dur_ns"))
     con.execute(_GPU_TRACKS)

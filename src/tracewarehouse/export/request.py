@@ -53,8 +53,8 @@ def rank_clocks(
         return {ranks[0]: Clock()}
     with connection(store, catalog, [run], [catalog.get(CLOCK_OFFSETS)]) as con:
         rows = con.execute(_OFFSETS).fetchall()
-    found = {rank: Clock(offset, uncertainty, reference) for rank, reference, offset, uncertainty in rows}
-    return {rank: found[rank] for rank in ranks}
+    clocks = {rank: Clock(offset, uncertainty, reference) for rank, reference, offset, uncertainty in rows}
+    return {rank: clocks[rank] for rank in ranks}
 
 
 def clock_notices(clocks: Mapping[int, Clock]) -> list[str]:
@@ -67,10 +67,10 @@ def clock_notices(clocks: Mapping[int, Clock]) -> list[str]:
     unaligned = [rank for rank in ranks if rank not in aligned]
     notices = []
     if len(aligned) > 1:
-        known = [ns for rank in aligned if (ns := clocks[rank].uncertainty_ns) is not None]
+        uncertainties = [ns for rank in aligned if (ns := clocks[rank].uncertainty_ns) is not None]
         notices.append(
             f"clocks of ranks {rank_list(aligned)} are aligned to rank {reference}, "
-            f"within {max(known) / 1_000:g} µs"
+            f"within {max(uncertainties) / 1_000:g} µs"
         )
     single = [rank for rank in aligned if clocks[rank].uncertainty_ns is None]
     if single:
@@ -112,12 +112,12 @@ class ExportRequest(Struct, frozen=True):
     @property
     def has_time_range(self) -> bool:
         """Whether only a time range is exported."""
-        return any(each is not None for each in (self.start, self.end, self.step, self.around))
+        return any(bound is not None for bound in (self.start, self.end, self.step, self.around))
 
     @property
     def is_since_start(self) -> bool:
         """Whether a time counts from the first event of the run."""
-        return any(each is not None and each.since_start for each in (self.start, self.end))
+        return any(moment is not None and moment.since_start for moment in (self.start, self.end))
 
     def draws_findings(self, ranks: int) -> bool:
         """Whether findings are drawn in an export of this number of ranks."""
@@ -184,8 +184,8 @@ class Additions(Struct, frozen=True):
     def check_needs(self, selected: Sequence[SelectedRun]) -> None:
         """Raises ParamError if a rank lacks the data of an addition."""
         for contract in self.contracts:
-            for each in with_capabilities(contract, selected).skipped:
-                message = f"{each.run_id} rank {each.rank}: {contract.name}: {each.reason}"
+            for rank in with_capabilities(contract, selected).skipped:
+                message = f"{rank.run_id} rank {rank.rank}: {contract.name}: {rank.reason}"
                 raise ParamError(message, "remove it from the overlays or counters")
 
     def create(self, con: engine.Connection, findings: FindingRows) -> None:
@@ -200,9 +200,9 @@ class Additions(Struct, frozen=True):
 
 def additions(catalog: Catalog, counters: Iterable[str] = (), overlays: Iterable[str] = ()) -> Additions:
     """The counters and overlays of these names; raises UnknownName."""
-    known = (("counter", COUNTERS, counters), ("overlay", OVERLAYS, overlays))
+    by_kind = (("counter", COUNTERS, counters), ("overlay", OVERLAYS, overlays))
     items = []
-    for kind, table, names in known:
+    for kind, table, names in by_kind:
         for name in dict.fromkeys(names):
             if name not in table:
                 raise UnknownName(kind, name, table)
@@ -215,20 +215,20 @@ def default_additions(
 ) -> tuple[Additions, tuple[str, ...]]:
     """The default additions of a time range or of several ranks, and why others are not drawn."""
     items, notices = [], []
-    for each in _DEFAULTS:
-        if not (counters if each.name in COUNTERS else overlays):
+    for addition in _DEFAULTS:
+        if not (counters if addition.name in COUNTERS else overlays):
             continue
-        skipped = [with_capabilities(catalog.get(name), selected).skipped for name in each.reads]
-        reasons = [f"{each.name} is not drawn: {ranks[0].reason}" for ranks in skipped if ranks]
+        skipped = [with_capabilities(catalog.get(name), selected).skipped for name in addition.reads]
+        reasons = [f"{addition.name} is not drawn: {ranks[0].reason}" for ranks in skipped if ranks]
         notices += reasons[:1]
-        items += [] if reasons else [each]
+        items += [] if reasons else [addition]
     return with_contracts(catalog, items), tuple(notices)
 
 
 def with_contracts(catalog: Catalog, additions: Iterable[Addition]) -> Additions:
     """These additions, with the contracts that they read."""
     items = tuple(additions)
-    names = [*_ALWAYS, *(["kernels"] if items else []), *(name for each in items for name in each.reads)]
+    names = [*_ALWAYS, *(["kernels"] if items else []), *(name for item in items for name in item.reads)]
     return Additions(items, tuple(catalog.get(name) for name in dict.fromkeys(names)))
 
 
@@ -276,13 +276,13 @@ def time_ranges(
 def _step_ranges(store: Versions, catalog: Catalog, selected: SelectedRun, step: int) -> dict[int, TimeRange]:
     with connection(store, catalog, [selected], [catalog.get("steps")]) as con:
         rows = con.execute(_STEP, {"step": step}).fetchall()
-        known = [number for (number,) in con.execute("SELECT DISTINCT step FROM steps").fetchall()]
+        steps = [number for (number,) in con.execute("SELECT DISTINCT step FROM steps").fetchall()]
     ranges = {rank: (start, end) for rank, start, end in rows}
     missing = sorted(set(selected.ranks) - set(ranges))
     if missing:
         hint = (
-            f"it has steps {rank_list(known)}"
-            if known
+            f"it has steps {rank_list(steps)}"
+            if steps
             else hints.Hint("it has no steps; use start and end", "it has no steps; use --from and --to")
         )
         raise ParamError(f"{selected.run} rank {rank_list(missing)} has no step {step}", hint)
@@ -297,7 +297,7 @@ def _first_event(
     if len({clock.reference_rank for clock in by_rank.values()}) > 1:
         return None
     rank, clock = next(iter(clocks.items()))
-    starts = ((each.rank, each.facts.get("start_ns")) for each in run.by_rank)
+    starts = ((rank_of_run.rank, rank_of_run.facts.get("start_ns")) for rank_of_run in run.by_rank)
     firsts = [start - by_rank[other].offset_ns for other, start in starts if isinstance(start, int)]
     return min(firsts) + by_rank[rank].offset_ns - clock.offset_ns if firsts else None
 

@@ -178,8 +178,8 @@ def _with_duplicates(members: str, extra: str) -> str:
     pairs = _pairs(extra)
     earlier = next(value for key, value in pairs if key == _DUPLICATES)
     later = [pair for pair in pairs if pair[0] != _DUPLICATES]
-    parts = [*(_member(*pair) for pair in earlier), members, *(_member(*pair) for pair in later)]
-    return "{" + ", ".join(part for part in parts if part) + "}"
+    members_in_order = [*(_member(*pair) for pair in earlier), members, *(_member(*pair) for pair in later)]
+    return "{" + ", ".join(member for member in members_in_order if member) + "}"
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -418,8 +418,8 @@ class RankOutput(Struct, frozen=True):
 def contracts_read(catalog: Catalog, request: ExportRequest) -> tuple[Contract, ...]:
     """What an export may read, except for analyses of derived tables."""
     requested = additions(catalog, request.counters or (), request.overlays or ()).contracts
-    others = ("steps", "idle_intervals", "queue_length", CLOCK_OFFSETS)
-    return tuple(dict.fromkeys((*requested, *(catalog.get(name) for name in others))))
+    names = ("steps", "idle_intervals", "queue_length", CLOCK_OFFSETS)
+    return tuple(dict.fromkeys((*requested, *(catalog.get(name) for name in names))))
 
 
 def export(
@@ -529,8 +529,8 @@ def _entire_trace_text(source: Source, output: RankOutput) -> Iterator[str]:
         con.execute(_NO_PIDS)
         names, added = addition_texts(con, run, rank, additions.items, output.layout)
         members = header_members(_header(con))
-        own = chain(event_texts(con, run, rank), timeline_texts(con, run, rank))
-        yield from _document(members, chain(own, names, added))
+        texts = chain(event_texts(con, run, rank), timeline_texts(con, run, rank))
+        yield from _document(members, chain(texts, names, added))
 
 
 def _clip_text(source: Source, ranks: Sequence[RankOutput], entry: Mapping[str, Any]) -> Iterator[str]:
@@ -547,13 +547,13 @@ def _clip_text(source: Source, ranks: Sequence[RankOutput], entry: Mapping[str, 
 
 def _all_ranks(source: Source, ranks: Sequence[RankOutput]) -> Iterator[str]:
     first_pid = 0
-    for each in ranks:
-        of_rank = replace(source.selected, ranks=(each.rank,))
-        with connection(source.store, source.catalog, [of_rank], each.additions.contracts) as con:
-            each.additions.create(con, each.findings)
-            _prepare(con, replace(each.layout, first_pid=first_pid))
-            run, rank = source.selected.run, each.rank
-            names, added = addition_texts(con, run, rank, each.additions.items, each.layout)
+    for output in ranks:
+        of_rank = replace(source.selected, ranks=(output.rank,))
+        with connection(source.store, source.catalog, [of_rank], output.additions.contracts) as con:
+            output.additions.create(con, output.findings)
+            _prepare(con, replace(output.layout, first_pid=first_pid))
+            run, rank = source.selected.run, output.rank
+            names, added = addition_texts(con, run, rank, output.additions.items, output.layout)
             processes = con.execute(_PROCESS_NAMES, {"rank": rank}).fetchall()
             first_pid += len(processes)
             yield from (text for texts in processes for text in texts)
@@ -590,11 +590,11 @@ def export_run(
 ) -> Exported:
     """The ranks of a run of a selection; a single rank need not be named. Raises UnknownName, ParamError."""
     catalog, all_ranks = selection.catalog, selection.one_run(run)
-    part = all_ranks if rank is None else all_ranks.select(ranks=rank)
-    findings = _findings_to_draw(all_ranks, part, request)
+    chosen = all_ranks if rank is None else all_ranks.select(ranks=rank)
+    findings = _findings_to_draw(all_ranks, chosen, request)
     if rank is None and request.around is not None:
-        part = all_ranks.select(ranks=worst_occurrence(request.around, findings, run)[0])
-    (selected,) = part.selected()
+        chosen = all_ranks.select(ranks=worst_occurrence(request.around, findings, run)[0])
+    (selected,) = chosen.selected()
     if rank is None and len(selected.ranks) != 1:
         hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
         raise ParamError(f"{selected.run} has several ranks", hint)
@@ -609,8 +609,8 @@ def _findings_to_draw(all_ranks: Selection, part: Selection, request: ExportRequ
     """The findings of the exported ranks; for `around`, from rules that ran on the entire run."""
     ranks = part.selected()[0].ranks
     if request.around is not None:
-        known = [rule.name for rule in rules(all_ranks.catalog)]
-        if request.around not in known:
-            raise UnknownName("finding", request.around, known)
+        names = [rule.name for rule in rules(all_ranks.catalog)]
+        if request.around not in names:
+            raise UnknownName("finding", request.around, names)
         return [row for row in check_runs(all_ranks, merge=False).rows() if row["rank"] in ranks]
     return check_runs(part).rows() if request.draws_findings(len(ranks)) else []

@@ -50,8 +50,8 @@ _TESTED_SCHEMA: Final = "3.25."
 
 def untested(sources: Iterable[RankSource]) -> tuple[str, ...]:
     """What the sources hold that is untested on real data, each once."""
-    found = (_of(source) for source in sources)
-    return tuple(sorted({text for text in found if text is not None}))
+    texts = (_of(source) for source in sources)
+    return tuple(sorted({text for text in texts if text is not None}))
 
 
 def _of(source: RankSource) -> str | None:
@@ -76,11 +76,11 @@ def expired_of(rank: Rank, tables: Collection[str]) -> dict[str, str]:
 
 def expired_lines(run: str, ranks: Iterable[Rank], tables: Collection[str]) -> list[str]:
     """A line for the ranks of a run of which some of the tables expired, so that they have no rows there."""
-    gone = {rank.rank: found for rank in ranks if (found := expired_of(rank, tables))}
-    if not gone:
+    by_rank = {rank.rank: expired for rank in ranks if (expired := expired_of(rank, tables))}
+    if not by_rank:
         return []
-    every = {table: date for found in gone.values() for table, date in found.items()}
-    return [f"{run} rank {rank_list(gone)}: {expired_reason(every)}"]
+    dates = {table: date for expired in by_rank.values() for table, date in expired.items()}
+    return [f"{run} rank {rank_list(by_rank)}: {expired_reason(dates)}"]
 
 
 FACT: Final = "derived"
@@ -94,9 +94,9 @@ def is_current(version: RunVersion, rank: Rank, name: str) -> bool:
 
 def is_derived(catalog: Catalog, run: SelectedRun, name: str) -> bool:
     """Whether all ranks have the derived tables, as this release defines them, made from the ranks of now."""
-    now = catalog.effective_hash(catalog.get(DERIVATIONS[name], kind="table"))
+    current_hash = catalog.effective_hash(catalog.get(DERIVATIONS[name], kind="table"))
     return all(
-        derived_fact(rank, name).get("hash") == now and is_current(run.version, rank, name)
+        derived_fact(rank, name).get("hash") == current_hash and is_current(run.version, rank, name)
         for rank in run.by_rank
     )
 
@@ -155,14 +155,14 @@ def readable_runs(
     not if it was stored without an `optional` one, of which a notice reports this. Raises SchemaVersionError
     if no run remains.
     """
-    checked = [each for each in contracts if _is_checked(each)]
-    tables = [each for each in checked if each.name not in optional]
+    checked = [table for table in contracts if _is_checked(table)]
+    tables = [table for table in checked if table.name not in optional]
     serving = [
-        {each.version for each in catalog.compatible(table) if each.version >= table.version}
+        {version.version for version in catalog.compatible(table) if version.version >= table.version}
         for table in tables
     ]
     selected, expired = _without_expired(tables, selected)
-    absent = without_tables(catalog, [each for each in checked if each.name in optional], selected)
+    absent = without_tables(catalog, [table for table in checked if table.name in optional], selected)
     notices = (*expired, *_absent_notices(absent), *_built_earlier(tables, selected))
     return _split(catalog, tables, serving, selected, notices)
 
@@ -174,11 +174,11 @@ def without_tables(
 
     An earlier release did not have the tables yet; `tw upgrade` builds them.
     """
-    tables = [each for each in contracts if _is_checked(each)]
+    tables = [table for table in contracts if _is_checked(table)]
     return {
-        each.run: lacking
-        for each in selected
-        if (lacking := tuple(table.name for table in tables if _is_absent(each, table, catalog)))
+        run.run: lacking
+        for run in selected
+        if (lacking := tuple(table.name for table in tables if _is_absent(run, table, catalog)))
     }
 
 
@@ -204,13 +204,13 @@ def queryable_runs(
     A notice reports this if the SQL names such a column (`names`; None: it may name all of them). A run
     without any version of a table is excluded, unless tables `may_be_absent`: it has no rows there.
     """
-    tables = [each for each in contracts if _is_checked(each)]
+    tables = [table for table in contracts if _is_checked(table)]
     absent = without_tables(catalog, tables, selected) if may_be_absent else {}
     missing = {name for lacking in absent.values() for name in lacking}
-    tables = [each for each in tables if each.name not in missing]
-    serving = [{each.version for each in catalog.compatible(table)} for table in tables]
-    names_of = {each.name for each in tables}
-    notices = [line for each in selected for line in expired_lines(each.run, each.by_rank, names_of)]
+    tables = [table for table in tables if table.name not in missing]
+    serving = [{version.version for version in catalog.compatible(table)} for table in tables]
+    names_of = {table.name for table in tables}
+    notices = [line for run in selected for line in expired_lines(run.run, run.by_rank, names_of)]
     notices += [*_absent_notices(absent), *_built_earlier(tables, selected)]
     notices += _null_columns(catalog, tables, selected, names)
     return _split(catalog, tables, serving, selected, notices)
@@ -248,13 +248,13 @@ def _split(
     for table, versions in zip(tables, serving, strict=True):
         runs = _lacking(selected, table, versions)
         missing += [(table, runs)] if runs else []
-    excluded = {each.run for _, runs in missing for each in runs}
-    readable = tuple(each for each in selected if each.run not in excluded)
+    excluded = {run.run for _, runs in missing for run in runs}
+    readable = tuple(run for run in selected if run.run not in excluded)
     if excluded and not readable:
         refs = ", ".join(str(table.ref) for table, _ in missing)
         verb = "does" if len(selected) == 1 else "do"
         raise SchemaVersionError(
-            f"{', '.join(each.selector for each in selected)} {verb} not have {refs}",
+            f"{', '.join(run.selector for run in selected)} {verb} not have {refs}",
             _remedy(catalog, [table for table, _ in missing]),
         )
     lines = (
@@ -268,14 +268,14 @@ def _lacking(
     selected: Iterable[SelectedRun], table: Contract, versions: Collection[int]
 ) -> list[SelectedRun]:
     """The runs with a rank that has the table in none of these versions."""
-    ranks = ((each, _unlike(each.version, each.ranks)) for each in selected)
-    return [each for each, unlike in ranks if any(_lacks(rank, table, versions) for rank in unlike)]
+    ranks = ((run, _unlike(run.version, run.ranks)) for run in selected)
+    return [run for run, unlike in ranks if any(_lacks(rank, table, versions) for rank in unlike)]
 
 
 def check_unexpired(contracts: Iterable[Contract], selected: Sequence[SelectedRun]) -> None:
     """Raises SchemaVersionError if one of the tables expired of a selected rank."""
-    for each in selected:
-        _without_expired([one for one in contracts if one.is_stored], [each])
+    for run in selected:
+        _without_expired([table for table in contracts if table.is_stored], [run])
 
 
 def _without_expired(
@@ -289,26 +289,26 @@ def _without_expired(
     why: dict[str, str] = {}
     for each in selected:
         unlike = _unlike(each.version, each.ranks)
-        gone = {table: day for rank in unlike for table, day in expired_of(rank, names).items()}
-        if gone:
-            why[each.run] = expired_reason(gone)
+        expired = {table: day for rank in unlike for table, day in expired_of(rank, names).items()}
+        if expired:
+            why[each.run] = expired_reason(expired)
     if why and len(why) == len(selected):
         raise SchemaVersionError(
             "; ".join(f"{each.selector}: {why[each.run]}" for each in selected), EXPIRED_HINT
         )
-    left = [each for each in selected if each.run not in why]
-    return left, tuple(f"excluded {run}: {reason}" for run, reason in why.items())
+    readable = [each for each in selected if each.run not in why]
+    return readable, tuple(f"excluded {run}: {reason}" for run, reason in why.items())
 
 
 @once_per_version
 def _unlike(version: RunVersion, ranks: tuple[int, ...]) -> tuple[Rank, ...]:
     """One of the ranks for each set of tables, of which a run of many ranks has few."""
-    found = {}
+    by_tables = {}
     for rank in SelectedRun(version, ranks).by_rank:
         held = sorted({(file.table, file.version) for file in rank.files})
         definitions = [source.definitions for source in rank.sources]
-        found[repr((held, definitions, rank.facts.get("tables"), rank.expired))] = rank
-    return tuple(found.values())
+        by_tables[repr((held, definitions, rank.facts.get("tables"), rank.expired))] = rank
+    return tuple(by_tables.values())
 
 
 def _lacks(rank: Rank, table: Contract, versions: Collection[int]) -> bool:
@@ -364,8 +364,8 @@ def _null_columns(
         if not older:
             continue
         runs = _lacking(selected, table, {each.version for each in serving if each not in older})
-        known = {column.name for column in older[0].columns}
-        added = [column.name for column in table.columns if column.name not in known]
+        older_names = {column.name for column in older[0].columns}
+        added = [column.name for column in table.columns if column.name not in older_names]
         named = [name for name in added if names is None or name in names]
         if runs and named:
             column = f"{table.name}.{', '.join(named)}"
@@ -373,8 +373,8 @@ def _null_columns(
 
 
 def _named(runs: Sequence[SelectedRun]) -> str:
-    more = f" and {len(runs) - 3} more" if len(runs) > 3 else ""
-    return ", ".join(each.run for each in runs[:3]) + more
+    others = f" and {len(runs) - 3} more" if len(runs) > 3 else ""
+    return ", ".join(run.run for run in runs[:3]) + others
 
 
 _MISSING = {
@@ -415,7 +415,7 @@ class CapableRanks(Struct, frozen=True):
 def missing_derivations(skipped: Iterable[Skipped]) -> tuple[hints.Hint, ...]:
     """The commands that derive missing tables, one per run."""
     needs = {text.format(need): need for need in DERIVED_NEEDS for text in (_NOT_DERIVED, _OUTDATED)}
-    missing = dict.fromkeys((needs[each.reason], each.run_id) for each in skipped if each.reason in needs)
+    missing = dict.fromkeys((needs[rank.reason], rank.run_id) for rank in skipped if rank.reason in needs)
     return tuple(hints.derive(need, run) for need, run in missing)
 
 
@@ -423,11 +423,11 @@ def without_expired(
     contract: Contract, read: Iterable[Contract], selected: Sequence[SelectedRun]
 ) -> CapableRanks:
     """The selected ranks of which no table expired that the analysis reads; `read`: also through views."""
-    tables = {each.name for each in read if each.is_stored} - set(contract.optional)
+    tables = {table.name for table in read if table.is_stored} - set(contract.optional)
 
     def reasons(run: SelectedRun) -> dict[int, str]:
-        gone = {rank.rank: expired_of(rank, tables) for rank in run.by_rank}
-        return {rank: expired_reason(dates) for rank, dates in gone.items() if dates}
+        expired = {rank.rank: expired_of(rank, tables) for rank in run.by_rank}
+        return {rank: expired_reason(dates) for rank, dates in expired.items() if dates}
 
     return _capable(selected, reasons)
 
@@ -532,10 +532,10 @@ def intact_runs(
     faults = file_faults(store, selected, level, compatible_tables(catalog, contracts), columns)
     if not faults:
         return ReadableRuns(tuple(selected))
-    intact = tuple(each for each in selected if each.run not in faults)
-    for each in selected:
-        if each.run in faults and (each.named or not (intact or allow_none)):
-            raise damaged_run(each.run, faults[each.run])
+    intact = tuple(run for run in selected if run.run not in faults)
+    for run in selected:
+        if run.run in faults and (run.named or not (intact or allow_none)):
+            raise damaged_run(run.run, faults[run.run])
     return ReadableRuns(intact, left_out=tuple(_unreadable(run, what) for run, what in faults.items()))
 
 
@@ -554,9 +554,9 @@ def file_faults(
         files = {run: tuple(file for file in files[run] if file.path not in columns.copies) for run in files}
     problems = store.files.fetch(file for listed in files.values() for file in listed)
     return {
-        each.run: _gone(store, each.version) or what
-        for each in selected
-        if (what := _fault(store, files[each.run], problems, level)) is not None
+        run.run: _gone(store, run.version) or what
+        for run in selected
+        if (what := _fault(store, files[run.run], problems, level)) is not None
     }
 
 
@@ -596,8 +596,8 @@ def _files(
 ) -> tuple[TableFile, ...]:
     """The files of these ranks with these tables (name, version), None for all."""
     of_ranks = SelectedRun(version, ranks).files
-    found = (file for file in of_ranks if tables is None or (file.table, file.version) in tables)
-    return tuple({file.path: file for file in found}.values())
+    files = (file for file in of_ranks if tables is None or (file.table, file.version) in tables)
+    return tuple({file.path: file for file in files}.values())
 
 
 def _fault(

@@ -55,15 +55,15 @@ class Reason(Struct, frozen=True):
 
 def recording(version: RunVersion, expected: int | None, ranks: Iterable[int]) -> list[Reason]:
     """The rows of a run and of these ranks; what compares ranks compares all of the run."""
-    found = limits(version, expected, ranks)
-    limited = {each.rank for each in found}
+    reasons = limits(version, expected, ranks)
+    limited = {reason.rank for reason in reasons}
     chosen = set(ranks)
     for rank in version.by_rank:
         if rank.rank not in chosen:
             continue
-        found += [] if rank.rank in limited else [Reason(version.run, rank.rank, SOUND)]
-        found += _of_rank(rank, _NOT_RECORDED)
-    return found
+        reasons += [] if rank.rank in limited else [Reason(version.run, rank.rank, SOUND)]
+        reasons += _of_rank(rank, _NOT_RECORDED)
+    return reasons
 
 
 def limits(version: RunVersion, expected: int | None, ranks: Iterable[int]) -> list[Reason]:
@@ -135,16 +135,16 @@ def _of_rank(rank: Rank, level: str) -> Iterator[Reason]:
     """The reasons of a level that the files of a rank give; only their words are made."""
     facts = rank.facts
     stored = facts.get("limits")
-    found = [each for each in stored if isinstance(each, dict)] if isinstance(stored, list) else []
+    rank_limits = [limit for limit in stored if isinstance(limit, dict)] if isinstance(stored, list) else []
     if rank.status == "damaged":
-        found.append({"reason": "lost_events", "rows": facts.get("lost_events") or 1})
+        rank_limits.append({"reason": "lost_events", "rows": facts.get("lost_events") or 1})
     if is_implausible(size := facts.get("world_size")):
-        found.append({"reason": "implausible_world_size", "of_ranks": size})
+        rank_limits.append({"reason": "implausible_world_size", "of_ranks": size})
     if rank.main.format == "kineto" and facts.get("events") and facts.get("shapes") is not None:
         lacking = [reason for fact, reason in _LACKING.items() if facts.get(fact) is False]
         lacking += ["no_steps"] if facts.get("steps") == 0 else []
-        found += [{"reason": reason, "level": _NOT_RECORDED} for reason in lacking]
-    for limit in found:
+        rank_limits += [{"reason": reason, "level": _NOT_RECORDED} for reason in lacking]
+    for limit in rank_limits:
         if limit.get("level", LIMIT) == level:
             is_basis = limit["reason"] not in _LEAVE_OUT or facts.get("complete_steps")
             state = USABLE if is_basis else NO_BASIS
@@ -166,13 +166,13 @@ def _missing(version: RunVersion, expected: int | None) -> Iterator[Reason]:
 
 def _windows(version: RunVersion) -> dict[int, tuple[int, int]]:
     """Rank → start and end of its recording, of those with UTC clocks."""
-    found = {}
+    windows = {}
     for rank in version.by_rank:
         start, end, clock = (rank.facts.get(name) for name in ("start_ns", "end_ns", "clock"))
         if isinstance(start, int) and isinstance(end, int) and start < end and clock in (None, "utc"):
             recorded_from = rank.facts.get("recorded_from_ns")
-            found[rank.rank] = (min(start, recorded_from) if isinstance(recorded_from, int) else start, end)
-    return found
+            windows[rank.rank] = (min(start, recorded_from) if isinstance(recorded_from, int) else start, end)
+    return windows
 
 
 def _attempts(version: RunVersion) -> Iterator[Reason]:
@@ -180,14 +180,14 @@ def _attempts(version: RunVersion) -> Iterator[Reason]:
     windows = _windows(version)
     groups: list[list[int]] = []
     reached = None
-    for rank, (start, end) in sorted(windows.items(), key=lambda each: each[1]):
+    for rank, (start, end) in sorted(windows.items(), key=lambda item: item[1]):
         if reached is None or start > reached + _ATTEMPTS_APART_NS:
             groups.append([])
         groups[-1].append(rank)
         reached = end if reached is None else max(reached, end)
     if len(groups) > 1:
-        most = max(groups, key=len)
-        others = sorted(rank for group in groups if group is not most for rank in group)
+        largest = max(groups, key=len)
+        others = sorted(rank for group in groups if group is not largest for rank in group)
         limit = {"reason": "mixed_attempts", "rows": len(others), "ranks": rank_list(others)}
         yield _reason(version.run, None, limit, NO_BASIS)
 
@@ -209,10 +209,10 @@ def _late_ns(version: RunVersion, windows: Mapping[int, tuple[int, int]]) -> Ite
         rank: start - _shift_ns(start - starts[middle], end - ends[middle])
         for rank, (start, end) in windows.items()
     }
-    first = min(shifted.values())
+    first_ns = min(shifted.values())
     for rank, start in shifted.items():
-        if start - first > allowed:
-            yield rank, start - first
+        if start - first_ns > allowed:
+            yield rank, start - first_ns
 
 
 def _shift_ns(start: int, end: int) -> int:
@@ -224,16 +224,16 @@ def _shift_ns(start: int, end: int) -> int:
 def recording_verdict(limits: Iterable[Mapping[str, Any]], several: bool = False) -> str:
     """The state and the limits in one line, each reason once with its ranks; and runs, of `several`."""
     by_reason: dict[str, list[Mapping[str, Any]]] = {}
-    for each in limits:
-        by_reason.setdefault(each["reason"], []).append(each)
+    for limit in limits:
+        by_reason.setdefault(limit["reason"], []).append(limit)
     if not by_reason:
         return SOUND
-    is_basis = all(each["state"] != NO_BASIS for found in by_reason.values() for each in found)
+    is_basis = all(limit["state"] != NO_BASIS for same_reason in by_reason.values() for limit in same_reason)
     texts = []
-    for found in by_reason.values():
-        worst = max(found, key=lambda each: (each["affected_ns"] or 0, each["rows"] or 0))
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        where = [worst["run_id"]] if several else []
-        where += [] if worst["rank"] is None else [f"rank {worst['rank']}{more}"]
-        texts.append(f"{' '.join(where)}: {worst['text']}" if where else worst["text"])
+    for same_reason in by_reason.values():
+        worst = max(same_reason, key=lambda limit: (limit["affected_ns"] or 0, limit["rows"] or 0))
+        more = f" and {len(same_reason) - 1} more" if len(same_reason) > 1 else ""
+        place = [worst["run_id"]] if several else []
+        place += [] if worst["rank"] is None else [f"rank {worst['rank']}{more}"]
+        texts.append(f"{' '.join(place)}: {worst['text']}" if place else worst["text"])
     return f"{USABLE if is_basis else NO_BASIS}: {'; '.join(texts)}"

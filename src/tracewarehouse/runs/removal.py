@@ -42,27 +42,27 @@ class Rule(Struct, frozen=True):
 
     def keeps(self, version: RunVersion) -> frozenset[int]:
         """The ranks of a run that keep the tables."""
-        every = (rank for rank in version.ranks if self.every and rank % self.every == 0)
+        multiples = (rank for rank in version.ranks if self.every and rank % self.every == 0)
         ranks = version.by_rank
         times = {rank.rank: ns for rank in ranks if isinstance(ns := rank.facts.get("gpu_ns"), int)}
         middle = median_low(times.values()) if times else 0
         order = sorted(times, key=lambda rank: (-abs(times[rank] - middle), rank))
-        return frozenset((*every, *order[: self.outliers]))
+        return frozenset((*multiples, *order[: self.outliers]))
 
 
 def expiring(version: RunVersion, rules: Iterable[Rule], now: datetime) -> dict[int, dict[str, Json]]:
     """Rank → table → date and rule, for each table that the version holds and that expires now."""
-    found: dict[int, dict[str, Json]] = {}
+    by_rank: dict[int, dict[str, Json]] = {}
     for rule in rules:
-        kept = rule.keeps(version)
+        keeping = rule.keeps(version)
         for source in version.sources:
             age = now - datetime.fromisoformat(source.committed_at)
-            if source.rank in kept or age < rule.age:
+            if source.rank in keeping or age < rule.age:
                 continue
             for table in {file.table for file in source.files}.intersection(rule.tables):
                 why: Json = {"at": now.astimezone(UTC).date().isoformat(), "rule": rule.number}
-                found.setdefault(source.rank, {}).setdefault(table, why)
-    return found
+                by_rank.setdefault(source.rank, {}).setdefault(table, why)
+    return by_rank
 
 
 def read_policy(path: Path, catalog: Catalog) -> tuple[Rule, ...]:
@@ -78,22 +78,23 @@ def read_policy(path: Path, catalog: Catalog) -> tuple[Rule, ...]:
         raise ParamError(f"{path}: {error}", "write TOML, such as [[rule]]") from error
     rules = fields.get("rule")
     if set(fields) - {"rule"} or not isinstance(rules, list) or not rules:
-        other = next(iter(sorted(set(fields) - {"rule"})), None)
-        what = f"unknown key {other}" if other else "no rule"
-        raise ParamError(f"{path}: {what}", 'each rule begins with [[rule]] and has tables = ["events"]')
-    return tuple(_rule(f"{path}: rule {at}", at, one, catalog) for at, one in enumerate(rules, 1))
+        unknown = next(iter(sorted(set(fields) - {"rule"})), None)
+        problem = f"unknown key {unknown}" if unknown else "no rule"
+        raise ParamError(f"{path}: {problem}", 'each rule begins with [[rule]] and has tables = ["events"]')
+    return tuple(_rule(f"{path}: rule {n}", n, rule, catalog) for n, rule in enumerate(rules, 1))
 
 
 def _rule(place: str, number: int, fields: Any, catalog: Catalog) -> Rule:
     _check_keys(place, fields, _RULE_KEYS)
     tables = fields.get("tables")
     # Stored tables; derived ones can be derived again instead.
-    known = sorted({one.name for one in catalog.tables() if one.is_stored and not one.derived} - _NEVER)
-    if not isinstance(tables, list) or not tables or any(not isinstance(each, str) for each in tables):
+    stored = (table for table in catalog.tables() if table.is_stored and not table.derived)
+    names = sorted({table.name for table in stored} - _NEVER)
+    if not isinstance(tables, list) or not tables or any(not isinstance(name, str) for name in tables):
         raise ParamError(f"{place}: tables is not a list of names", 'write tables = ["events", "flows"]')
     for table in tables:
-        if table not in known:
-            raise ParamError(f"{place}: tables: {table} cannot expire", f"these can: {', '.join(known)}")
+        if table not in names:
+            raise ParamError(f"{place}: tables: {table} cannot expire", f"these can: {', '.join(names)}")
     age = age_ns(older) if isinstance(older := fields.get("older_than"), str) else None
     if age is None:
         raise ParamError(f"{place}: older_than is not an age", 'write older_than = "7d", or 12h, 2w')
@@ -140,21 +141,21 @@ def remove_runs(
     if not runs and not labels and age_ns is None:
         raise ParamError("no runs specified", "specify runs, a label or an age to remove")
     pending = pending_runs(store, runs)
-    kept = () if keep_results else runs_with_kept_results(store, runs)
+    with_results = () if keep_results else runs_with_kept_results(store, runs)
     damaged = damaged_runs(store, runs)
-    named = [run for run in runs if run not in pending and run not in (*kept, *damaged)]
-    selected = matching_runs(store, within, named if runs else None)
+    others = [run for run in runs if run not in pending and run not in (*with_results, *damaged)]
+    selected = matching_runs(store, within, others if runs else None)
     if damaged and (labels or age_ns is not None or keep_results):
         raise DamagedRunError(
             f"run {damaged[0]} is damaged: its labels, age and results cannot be read",
             hints.repair(damaged[0]),
         )
-    versions = [each.version for each in matching(selected, labels, age_ns, time.time_ns())]
+    versions = [run.version for run in matching(selected, labels, age_ns, time.time_ns())]
     results = store.results_of(versions) if keep_results else {}
     report = (
-        *(Removed(each.run, len(each.ranks), each.bytes, results.get(each.run, 0)) for each in versions),
+        *(Removed(run.run, len(run.ranks), run.bytes, results.get(run.run, 0)) for run in versions),
         *(Removed(run, ranks, 0) for run, ranks in pending.items()),
-        *(Removed(run, 0, 0) for run in (*kept, *damaged)),
+        *(Removed(run, 0, 0) for run in (*with_results, *damaged)),
     )
     if not dry_run:
         names = (*(version.run for version in versions), *pending)
@@ -162,7 +163,7 @@ def remove_runs(
             (run, partial(store.remove, run, keep_results)) for run in names
         ]
         removals += [(run, partial(store.remove, run, False)) for run in damaged]
-        removals += [(run, partial(store.drop_kept, run)) for run in kept]
+        removals += [(run, partial(store.drop_kept, run)) for run in with_results]
         _remove_all(removals)
     return report
 
@@ -183,8 +184,9 @@ def _remove_all(removals: Sequence[tuple[str, Callable[[], object]]]) -> None:
 
 def pending_runs(store: Store, names: Iterable[str]) -> dict[str, int]:
     """The runs with these names that are not published yet, with their numbers of ingested ranks."""
-    found = {run: len({one.source.rank for one in _waiting(store, run)}) for run in dict.fromkeys(names)}
-    return {run: ranks for run, ranks in found.items() if ranks and not _is_published(store, run)}
+    waiting = {run: _waiting(store, run) for run in dict.fromkeys(names)}
+    counts = {run: len({rank.source.rank for rank in ranks}) for run, ranks in waiting.items()}
+    return {run: ranks for run, ranks in counts.items() if ranks and not _is_published(store, run)}
 
 
 def _waiting(store: Store, run: str) -> tuple[PendingSource, ...]:
@@ -196,22 +198,22 @@ def _waiting(store: Store, run: str) -> tuple[PendingSource, ...]:
 
 def damaged_runs(store: Store, names: Iterable[str]) -> tuple[str, ...]:
     """The runs with these names whose newest version is damaged or lost."""
-    found = []
+    damaged = []
     for name in dict.fromkeys(names):
         try:
             store.newest(name)
         except DamagedRunError:
-            found.append(name)
+            damaged.append(name)
         except TwError:
             continue
-    return tuple(found)
+    return tuple(damaged)
 
 
 def runs_with_kept_results(store: Store, names: Iterable[str]) -> tuple[str, ...]:
     """The runs with these names that were removed earlier and whose recorded results were kept."""
     names = tuple(dict.fromkeys(names))
-    kept = {version.run for version in store.kept()} if names else set()
-    return tuple(run for run in names if run in kept and not _is_published(store, run))
+    kept_runs = {version.run for version in store.kept()} if names else set()
+    return tuple(run for run in names if run in kept_runs and not _is_published(store, run))
 
 
 def _is_published(store: Store, run: str) -> bool:
@@ -234,10 +236,10 @@ def parse_age_ns(age: str | timedelta) -> int:
     """`90d`, `12h`, `30m`, `2w` or a timedelta in ns. Raises ExpressionError."""
     if isinstance(age, timedelta):
         return age // timedelta(microseconds=1) * 1_000
-    found = age_ns(age)
-    if found is None:
+    age_in_ns = age_ns(age)
+    if age_in_ns is None:
         raise ExpressionError(f"invalid age: {age or '(empty)'}", "write 90d, 12h, 30m or 2w")
-    return found
+    return age_in_ns
 
 
 def matching(
@@ -246,8 +248,8 @@ def matching(
     """The runs that have all labels and are older; the age counts from the time that orders runs."""
     limit = None if older_than_ns is None else now_ns - older_than_ns
     return tuple(
-        each
-        for each in selected
-        if labels.items() <= each.version.labels.items()
-        and (limit is None or each.version.brief.order[0] < limit)
+        run
+        for run in selected
+        if labels.items() <= run.version.labels.items()
+        and (limit is None or run.version.brief.order[0] < limit)
     )

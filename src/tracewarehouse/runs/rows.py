@@ -67,10 +67,10 @@ def run_issues(selected: Iterable[SelectedRun]) -> list[QualityIssue]:
     rules = (_ranks_missing, _world_size_differs, _time_base_differs, _rank_conflict)
     return [
         issue
-        for each in selected
+        for run in selected
         for rule in rules
-        for issue in rule(each.version)
-        if issue.rank is None or issue.rank in each.ranks
+        for issue in rule(run.version)
+        if issue.rank is None or issue.rank in run.ranks
     ]
 
 
@@ -103,13 +103,13 @@ def _ranks_missing(version: RunVersion) -> Iterator[QualityIssue]:
 
 
 def _world_size_differs(version: RunVersion) -> Iterator[QualityIssue]:
-    most = world_size(version)
+    usual = world_size(version)
     for rank in version.by_rank:
-        own = rank.facts.get("world_size")
-        if isinstance(own, int) and own != most:
-            rule, example = "world_size_differs", f"world size {own}, most ranks have {most}"
-            if is_implausible(own):
-                rule, example = "implausible_world_size", f"world size {own} is ignored"
+        size = rank.facts.get("world_size")
+        if isinstance(size, int) and size != usual:
+            rule, example = "world_size_differs", f"world size {size}, most ranks have {usual}"
+            if is_implausible(size):
+                rule, example = "implausible_world_size", f"world size {size} is ignored"
             yield _rank_issue(rank, rule, "warning", example)
 
 
@@ -119,13 +119,13 @@ def _time_base_differs(version: RunVersion) -> Iterator[QualityIssue]:
     Times of files without activities have no base.
     """
     ranks = [rank for rank in version.by_rank if rank.main.format not in _WITHOUT_BASE]
-    most = most_frequent(rank.facts.get("base_time_ns") for rank in ranks)
-    others = [rank for rank in ranks if rank.facts.get("base_time_ns") == most]
+    usual = most_frequent(rank.facts.get("base_time_ns") for rank in ranks)
+    alike = [rank for rank in ranks if rank.facts.get("base_time_ns") == usual]
     for rank in ranks:
-        own = rank.facts.get("base_time_ns")
-        if isinstance(own, int) and own != most:
-            severity = "info" if any(_overlap(rank, other) for other in others) else "warning"
-            example = f"base {own} ns, most ranks have {most} ns"
+        base_ns = rank.facts.get("base_time_ns")
+        if isinstance(base_ns, int) and base_ns != usual:
+            severity = "info" if any(_overlap(rank, other) for other in alike) else "warning"
+            example = f"base {base_ns} ns, most ranks have {usual} ns"
             yield _rank_issue(rank, "time_base_differs", severity, example)
 
 
@@ -164,19 +164,19 @@ def built_rows(
 
     Headers are read from the commits only if `columns` (None: all) includes them.
     """
-    wanted = contract.columns if columns is None else tuple(columns)
+    chosen = contract.columns if columns is None else tuple(columns)
     if contract.name == "runs":
-        return [run_row(each.version) for each in selected]
+        return [run_row(run.version) for run in selected]
     if contract.name == "recording_reasons":
-        found = (recording(each.version, expected_ranks(each.version), each.ranks) for each in selected)
-        return [asdict(reason) for reasons in found for reason in reasons]
+        by_run = (recording(run.version, expected_ranks(run.version), run.ranks) for run in selected)
+        return [asdict(reason) for reasons in by_run for reason in reasons]
     if contract.name == "rank_sources":
-        return [_source_row(wanted, source) for each in selected for source in each.sources]
-    ranks = [(each.version, rank) for each in selected for rank in each.by_rank]
-    names = {column.name for column in wanted}
+        return [_source_row(chosen, source) for run in selected for source in run.sources]
+    ranks = [(run.version, rank) for run in selected for rank in run.by_rank]
+    names = {column.name for column in chosen}
     headers = _headers(store, [rank for _, rank in ranks]) if _HEADER in names else {}
-    starts = {each.run: common_start_ns(each.version) for each in selected} if _COMMON_START in names else {}
-    return [_rank_row(wanted, version, rank, headers, starts.get(version.run)) for version, rank in ranks]
+    starts = {run.run: common_start_ns(run.version) for run in selected} if _COMMON_START in names else {}
+    return [_rank_row(chosen, version, rank, headers, starts.get(version.run)) for version, rank in ranks]
 
 
 def _headers(store: Versions, ranks: Sequence[Rank]) -> Mapping[str, str]:
@@ -184,11 +184,11 @@ def _headers(store: Versions, ranks: Sequence[Rank]) -> Mapping[str, str]:
     by_commit: dict[tuple[str, str], list[RankSource]] = {}
     for rank in ranks:
         by_commit.setdefault((rank.run, rank.main.commit), []).append(rank.main)
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for sources in by_commit.values():
         with suppress(WarehouseError):
-            found |= store.headers(sources)
-    return found
+            headers |= store.headers(sources)
+    return headers
 
 
 def run_row(version: RunVersion) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def parse_utc(text: str) -> datetime:
 def pending_row(waiting: Sequence[PendingSource]) -> dict[str, Any]:
     """The row of a run that is not published yet because expected ranks are missing."""
     first = waiting[0]
-    sources = tuple(each.source for each in waiting)
+    sources = tuple(source.source for source in waiting)
     version = RunVersion(first.source.run, 0, sources, {}, first.expected_ranks, sources[-1].committed_at, "")
     return run_row(version) | {"state": "pending"}
 
@@ -370,8 +370,8 @@ class RunInfo(Struct, frozen=True):
 
 def redactions(selected: SelectedRun) -> tuple[str, ...]:
     """The rules that secrets in the chosen ranks were found by, each once."""
-    found = {_redaction(source.facts.get("redaction")) for source in selected.sources}
-    return tuple(sorted(found))
+    texts = {_redaction(source.facts.get("redaction")) for source in selected.sources}
+    return tuple(sorted(texts))
 
 
 def _redaction(fact: object) -> str:
@@ -427,8 +427,8 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
 
 def recording_limits(selected: Iterable[SelectedRun]) -> tuple[dict[str, Any], ...]:
     """What limits the recordings of the selected runs and ranks, as rows of `recording`."""
-    found = (limits(each.version, expected_ranks(each.version), each.ranks) for each in selected)
-    return tuple(asdict(reason) for reasons in found for reason in reasons)
+    by_run = (limits(run.version, expected_ranks(run.version), run.ranks) for run in selected)
+    return tuple(asdict(reason) for reasons in by_run for reason in reasons)
 
 
 def _matters(contract: Contract | None, limit: Mapping[str, Any]) -> bool:
@@ -450,12 +450,12 @@ def partly_read(
     """
     if contract.scope != "run":
         return
-    counts = {each.run: len(each.ranks) for each in capable}
-    for each in selected:
-        count, of = counts.get(each.run, len(each.ranks)), len(each.version.ranks)
-        if count < of:
-            why = "selected" if count == len(each.ranks) else "read"
-            yield f"{each.run}: {count} of {of} ranks {why}; collectives are matched among these only"
+    counts = {run.run: len(run.ranks) for run in capable}
+    for run in selected:
+        count, total = counts.get(run.run, len(run.ranks)), len(run.version.ranks)
+        if count < total:
+            why = "selected" if count == len(run.ranks) else "read"
+            yield f"{run.run}: {count} of {total} ranks {why}; collectives are matched among these only"
 
 
 def nothing_stored(selected: Sequence[object]) -> tuple[str, ...]:
@@ -469,38 +469,36 @@ def damaged_runs(left_out: Iterable[UnreadableRun], selected: int = 0) -> tuple[
     `selected` is the number of runs with these, 0 if it is not known.
     """
     alike: dict[str, list[UnreadableRun]] = {}
-    for each in left_out:
-        reason = each.why.rpartition(": ")[2]
-        alike.setdefault(re.sub(r"\d+", "0", reason), []).append(each)
+    for run in left_out:
+        reason = run.why.rpartition(": ")[2]
+        alike.setdefault(re.sub(r"\d+", "0", reason), []).append(run)
     lines = []
     for runs in alike.values():
         if len(runs) > _NAMED_RUNS:
-            of = f" of {selected:,}" if selected else ""
-            named, why = ", ".join(each.run for each in runs[:_NAMED_RUNS]), runs[0].why.rpartition(": ")[2]
-            text = f"{len(runs):,}{of} runs left out: {{}} ({{}}, …); {{}} lists the damage"
-            lines.append(hints.fill(text, why, named, hints.call("verify")))
+            of_all = f" of {selected:,}" if selected else ""
+            named, reason = ", ".join(run.run for run in runs[:_NAMED_RUNS]), runs[0].why.rpartition(": ")[2]
+            text = f"{len(runs):,}{of_all} runs left out: {{}} ({{}}, …); {{}} lists the damage"
+            lines.append(hints.fill(text, reason, named, hints.call("verify")))
             continue
-        for each in runs:
-            text = "run {} is left out: {}" if each.hint is None else "run {} is damaged and left out: {}; {}"
-            lines.append(hints.fill(text, each.run, each.why, *([each.hint] if each.hint else [])))
+        for run in runs:
+            text = "run {} is left out: {}" if run.hint is None else "run {} is damaged and left out: {}; {}"
+            lines.append(hints.fill(text, run.run, run.why, *([run.hint] if run.hint else [])))
     return tuple(lines)
 
 
 def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
     """The share of GPU time with a known launch, per run; nothing if it is 100 %."""
     lines = []
-    for each in selected:
-        gpu_ns, launch_known_ns = (
-            sum(_numbers(each.by_rank, fact)) for fact in ("gpu_ns", "launch_known_ns")
-        )
+    for run in selected:
+        gpu_ns, launch_known_ns = (sum(_numbers(run.by_rank, fact)) for fact in ("gpu_ns", "launch_known_ns"))
         if launch_known_ns < gpu_ns:
             tenths = launch_known_ns * 1000 // gpu_ns  # rounded down: 99.99 % is not shown as 100 %
-            of = f" of {each.run}" if len(selected) > 1 else ""
-            lines.append(f"coverage{of}: {tenths / 10} % of GPU time is linked to its launch")
+            of_run = f" of {run.run}" if len(selected) > 1 else ""
+            lines.append(f"coverage{of_run}: {tenths / 10} % of GPU time is linked to its launch")
     if len(lines) <= _NAMED_RUNS:
         return lines
-    more = len(lines) - _NAMED_RUNS
-    return [*lines[:_NAMED_RUNS], f"coverage of {more} more run{'' if more == 1 else 's'}: below 100 %"]
+    others = len(lines) - _NAMED_RUNS
+    return [*lines[:_NAMED_RUNS], f"coverage of {others} more run{'' if others == 1 else 's'}: below 100 %"]
 
 
 def provenance_of(
@@ -517,14 +515,14 @@ def provenance_of(
         read = [contract] if contract else []
     return Provenance(
         tool=__version__,
-        runs=tuple(each.selector for each in selected),
+        runs=tuple(item.selector for item in selected),
         analysis=analysis.name if analysis else None,
         version=analysis.version if analysis else None,
         own_hash=catalog.own_hash(contract) if contract else None,
         effective_hash=catalog.effective_hash(contract) if contract else None,
         params=dict(bound or {}),
-        tables={each.name: each.version for each in read},
-        ranks={each.run: list(each.ranks) for each in selected if each.is_part} or None,
+        tables={item.name: item.version for item in read},
+        ranks={item.run: list(item.ranks) for item in selected if item.is_part} or None,
         sql=sql,
     )
 
@@ -565,11 +563,11 @@ def committed_files(run: SelectedRun, table: str) -> Result:
                 ranks[source.rank] = ranks.get(source.rank, 0) + file.rows
     if not files:
         raise UnknownName("table", table, {file.table for file in run.files})
-    found = [
+    listed = [
         (key, file.bytes, sum(rows[key].values()), rank_list(sorted(rows[key])), file.sha256)
         for key, file in sorted(files.items())
     ]
-    return from_rows(_FIELDS, found)
+    return from_rows(_FIELDS, listed)
 
 
 def fetch_files(store: Store, runs: Iterable[SelectedRun], tables: Collection[str] = ()) -> Fetched:
@@ -579,13 +577,13 @@ def fetch_files(store: Store, runs: Iterable[SelectedRun], tables: Collection[st
     """
     files: dict[str, TableFile] = {}
     for run in runs:
-        for table in set(tables) - (known := {file.table for file in run.files}):
-            raise UnknownName("table", table, known)
+        for table in set(tables) - (stored := {file.table for file in run.files}):
+            raise UnknownName("table", table, stored)
         files |= {file.path: file for file in run.files if not tables or file.table in tables}
     before = {key for key, file in files.items() if has_size(store.folder / key, file.bytes)}
     problems = store.files.fetch(files.values())
-    for key, what in sorted(problems.items()):
-        raise DamagedRunError(f"{store.objects.describe(key)}: {what}", _VERIFY)
+    for key, problem in sorted(problems.items()):
+        raise DamagedRunError(f"{store.objects.describe(key)}: {problem}", _VERIFY)
     new = [file.bytes for key, file in files.items() if key not in before]
     return Fetched(len(files), sum(file.bytes for file in files.values()), len(new), sum(new))
 
@@ -610,7 +608,7 @@ def list_runs(
         runs = select_runs(store) if selected is None else selected
         faults = file_faults(store, runs, level) if level is Level.FULL else {}
         damaged = {run: {"state": "damaged"} for run in faults}
-        rows = [run_row(each.version) | damaged.get(each.run, {}) for each in runs]
+        rows = [run_row(run.version) | damaged.get(run.run, {}) for run in runs]
     selectors = tuple(f"{row['run_id']}@v{row['version']}" for row in rows)
     lines, unreadable = nothing_stored(rows), left_out()
     pending: list[dict[str, Any]] = []
@@ -622,8 +620,8 @@ def list_runs(
     notices = (
         *damaged_runs(unreadable),
         *(
-            hints.fill("run {} is damaged: {}; {}", run, why, hints.repair(run))
-            for run, why in faults.items()
+            hints.fill("run {} is damaged: {}; {}", run, reason, hints.repair(run))
+            for run, reason in faults.items()
         ),
         *(text.format_map(row) for row in pending),
     )

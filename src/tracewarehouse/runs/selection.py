@@ -64,12 +64,12 @@ def match_runs(selectors: Iterable[str], index: RunIndex) -> tuple[Match, ...]:
 
     Raises UnknownName, with close matches, for a selector without a match, TwError for an ambiguous one.
     """
-    found: dict[str, Match] = {}
+    by_run: dict[str, Match] = {}
     for selector in selectors:
-        for each in _matches(selector, index):
-            if found.setdefault(each.run, each) != each:
-                raise TwError(f"run {each.run} was selected in two versions", "select one version at a time")
-    return tuple(found.values())
+        for match in _matches(selector, index):
+            if by_run.setdefault(match.run, match) != match:
+                raise TwError(f"run {match.run} was selected in two versions", "select one version at a time")
+    return tuple(by_run.values())
 
 
 def is_plain(selector: str) -> bool:
@@ -116,20 +116,20 @@ def _by_name(name: str, index: RunIndex, number: int | None = None) -> str:
     exact = index.find(name, number) or _as_stored(name, index, number)
     if exact is not None:
         return exact
-    found, removed = sorted(index.names(name)) if name else [], None
-    if not found and name and (removed := index.removed(name)) is None:
-        found = sorted(run for run in index.names() if run.endswith(name))
-    if len(found) > 1:
-        shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
-        raise TwError(f"'{name}' matches {len(found)} runs", f"use one of {shown}")
+    matches, removed = sorted(index.names(name)) if name else [], None
+    if not matches and name and (removed := index.removed(name)) is None:
+        matches = sorted(run for run in index.names() if run.endswith(name))
+    if len(matches) > 1:
+        shown = ", ".join(matches[:_FEW_RUNS]) + (", …" if len(matches) > _FEW_RUNS else "")
+        raise TwError(f"'{name}' matches {len(matches)} runs", f"use one of {shown}")
     if removed:
         hint = hints.fill("it was removed; readable as {} until {}", removed, hints.call("clean"))
         raise UnknownName("run", name, (), hint)
-    if not found:
+    if not matches:
         names = index.names()
-        many = hints.fill("{} lists all runs", hints.call("runs")) if len(names) > _FEW_RUNS else None
-        raise UnknownName("run", name, names, _empty_hint(names) or many)
-    return found[0]
+        listing = hints.fill("{} lists all runs", hints.call("runs")) if len(names) > _FEW_RUNS else None
+        raise UnknownName("run", name, names, _empty_hint(names) or listing)
+    return matches[0]
 
 
 def _as_stored(name: str, index: RunIndex, number: int | None) -> str | None:
@@ -143,29 +143,29 @@ def _as_stored(name: str, index: RunIndex, number: int | None) -> str | None:
 
 def _by_glob(pattern: str, index: RunIndex) -> list[Match]:
     names = index.names()
-    found = [index.attributes(name) for name in names if fnmatchcase(name, pattern)]
-    if not found:
+    matches = [index.attributes(name) for name in names if fnmatchcase(name, pattern)]
+    if not matches:
         plain = _GLOB.split(pattern)[0]
         raise UnknownName(
             "run", pattern, names, _empty_hint(names) or f"no run matches; {_listed(names, plain)}"
         )
-    return [Match(run) for _, run in sorted(each.order for each in found)]
+    return [Match(run) for _, run in sorted(match.order for match in matches)]
 
 
 def _listed(names: Sequence[str], like: str) -> str:
     """The runs that begin like the text, else how to list all."""
-    near = [name for name in names if like and name.startswith(like)][:8]
-    return f"there are {', '.join(near)}" if near else hints.fill("{} lists all", hints.call("runs"))
+    similar = [name for name in names if like and name.startswith(like)][:_FEW_RUNS]
+    return f"there are {', '.join(similar)}" if similar else hints.fill("{} lists all", hints.call("runs"))
 
 
 def _by_label(selector: str, index: RunIndex) -> list[Match]:
     wanted = parse_labels(selector.removeprefix("label:").split(","))
-    known = [index.attributes(name) for name in index.names()]
-    found = [each for each in known if all(_has(each.labels, *label) for label in wanted.items())]
-    if not found:
-        labels = {f"label:{key}={value}" for each in known for key, value in each.labels.items()}
+    briefs = [index.attributes(name) for name in index.names()]
+    matches = [brief for brief in briefs if all(_has(brief.labels, *pair) for pair in wanted.items())]
+    if not matches:
+        labels = {f"label:{key}={value}" for brief in briefs for key, value in brief.labels.items()}
         raise UnknownName("label", selector, labels, None if labels else "no run has a label")
-    return [Match(run) for _, run in sorted(each.order for each in found)]
+    return [Match(run) for _, run in sorted(brief.order for brief in matches)]
 
 
 def _has(labels: Mapping[str, str], key: str, wanted: str) -> bool:
@@ -216,14 +216,14 @@ class SelectedRun(Struct, frozen=True, gc=False):
         """The selected ranks with their sources."""
         if self.ranks == self.version.ranks:
             return self.version.by_rank
-        wanted = frozenset(self.ranks)
-        return tuple(rank for rank in self.version.by_rank if rank.rank in wanted)
+        chosen = frozenset(self.ranks)
+        return tuple(rank for rank in self.version.by_rank if rank.rank in chosen)
 
     @property
     def sources(self) -> tuple[RankSource, ...]:
         """The sources of the selected ranks."""
-        wanted = frozenset(self.ranks)
-        return tuple(source for source in self.version.sources if source.rank in wanted)
+        chosen = frozenset(self.ranks)
+        return tuple(source for source in self.version.sources if source.rank in chosen)
 
     @property
     def files(self) -> Iterator[TableFile]:
@@ -247,18 +247,18 @@ class StoredRuns:
     def find(self, run: str, number: int | None) -> str | None:
         """The stored spelling of a run with exactly this name; None without one."""
         try:
-            found = self.store.newest(run) if number is None else self.store.get(run, number)
+            version = self.store.newest(run) if number is None else self.store.get(run, number)
         except (ParamError, UnknownName):
             return None
-        if found and number is None:
-            self._found[found.run] = found
-        return found.run if found else None
+        if version and number is None:
+            self._found[version.run] = version
+        return version.run if version else None
 
     def removed(self, run: str) -> str | None:
         """The last readable version of a removed run; None if it was not removed."""
         with suppress(TwError):
             if self.store.head(run).tombstone:
-                versions = [each for each in self.store.readable(run) if not each.tombstone]
+                versions = [version for version in self.store.readable(run) if not version.tombstone]
                 return f"{versions[-1].run}@v{versions[-1].number}" if versions else None
         return None
 
@@ -307,7 +307,7 @@ def select_runs(
         explain_unknown(store, unknown)
         raise
     is_named = any(map(is_plain, selectors))
-    versions = [index.version(each) for each in matches]
+    versions = [index.version(match) for match in matches]
     return in_order(SelectedRun(version, version.ranks, is_named) for version in versions if version)
 
 
@@ -318,17 +318,17 @@ def explain_unknown(store: Store, unknown: UnknownName) -> None:
     with suppress(ParamError, WarehouseError):  # not a run name, or a web server
         if waiting := store.pending(unknown.name):
             text = "pending: {} of {} ranks ingested; {} adds the others, {} publishes without them"
-            expected = max(one.expected_ranks for one in waiting)
+            expected = max(source.expected_ranks for source in waiting)
             adds, seals = hints.ingest(), hints.seal(unknown.name)
-            ranks = len({one.source.rank for one in waiting})
+            ranks = len({source.source.rank for source in waiting})
             unknown.with_hint(hints.fill(text, ranks, expected, adds, seals))
 
 
 def narrow(selected: Sequence[SelectedRun], runs: Iterable[str]) -> tuple[SelectedRun, ...]:
     """The selected runs that match the selectors."""
-    numbers = {each.run: each.number for each in match_runs(runs, _SelectedRuns(selected))}
+    numbers = {run.run: run.number for run in match_runs(runs, _SelectedRuns(selected))}
     return tuple(
-        each for each in selected if each.run in numbers and numbers[each.run] in (None, each.version.number)
+        run for run in selected if run.run in numbers and numbers[run.run] in (None, run.version.number)
     )
 
 
@@ -365,24 +365,24 @@ def only_ranks(selected: Sequence[SelectedRun], ranks: Iterable[int]) -> tuple[S
 
     Raises UnknownName for a rank that no run has.
     """
-    wanted = frozenset(ranks)
-    present = {rank for each in selected for rank in each.ranks}
-    for rank in sorted(wanted - present):
+    chosen = frozenset(ranks)
+    present = {rank for run in selected for rank in run.ranks}
+    for rank in sorted(chosen - present):
         raise UnknownName("rank", str(rank), [], f"available: {rank_list(present)}")
-    kept = (replace(each, ranks=tuple(rank for rank in each.ranks if rank in wanted)) for each in selected)
-    return tuple(each for each in kept if each.ranks)
+    narrowed = (replace(run, ranks=tuple(rank for rank in run.ranks if rank in chosen)) for run in selected)
+    return tuple(run for run in narrowed if run.ranks)
 
 
 def in_order(selected: Iterable[SelectedRun]) -> tuple[SelectedRun, ...]:
     """By start time, ties by name."""
-    return tuple(sorted(selected, key=lambda each: each.version.brief.order))
+    return tuple(sorted(selected, key=lambda run: run.version.brief.order))
 
 
 class _SelectedRuns:
     """The runs of a selection, as a `RunIndex`."""
 
     def __init__(self, selected: Sequence[SelectedRun]) -> None:
-        self.versions = {each.run: each.version for each in selected}
+        self.versions = {run.run: run.version for run in selected}
 
     def find(self, run: str, number: int | None) -> str | None:
         same = (name for name in self.versions if name.casefold() == run.casefold())
