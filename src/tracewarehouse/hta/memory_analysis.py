@@ -30,10 +30,10 @@ class MemoryAnalysis:
     def timeline(self) -> Any:
         """`time_ms` since the first change, and a column of bytes per category of HTA."""
         frame = self.traces.frame("memory_category_curve").sort_values("position")
-        first = frame.ts_ns.min()
-        found = {"time_ms": (frame.ts_ns.fillna(first) - first).astype(float) / 1e6}
-        found |= {name: frame[f"{column}_bytes"] for column, name in CATEGORIES.items()}
-        return library("pandas").DataFrame(found).reset_index(drop=True)
+        first_ns = frame.ts_ns.min()
+        columns = {"time_ms": (frame.ts_ns.fillna(first_ns) - first_ns).astype(float) / 1e6}
+        columns |= {name: frame[f"{column}_bytes"] for column, name in CATEGORIES.items()}
+        return library("pandas").DataFrame(columns).reset_index(drop=True)
 
     def plot_memory_timeline(self, save_graph: bool | str | Path = False) -> None:
         """Shows a stacked chart in GiB, or writes it to a path (HTML or image).

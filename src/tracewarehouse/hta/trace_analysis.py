@@ -108,31 +108,31 @@ class TraceAnalysis:
     def get_temporal_breakdown(self, visualize: bool = True) -> Any:
         """One row per rank: idle, compute, other busy and total time in µs, and in % of the total."""
         frame = self.traces.frame("temporal_breakdown")
-        parts = {
+        ns_by_name = {
             "idle": frame.idle_ns,
             "compute": frame.compute_ns,
             "non_compute": frame.busy_ns - frame.compute_ns,
         }
         frame["kernel_time(us)"] = frame.window_ns / US
-        for name, ns in parts.items():
+        for name, ns in ns_by_name.items():
             frame[f"{name}_time(us)"] = ns / US
             frame[f"{name}_time_pctg"] = (100 * ns / frame.window_ns.where(frame.window_ns > 0)).round(2)
-        times = [f"{name}_time(us)" for name in parts]
-        shares = [f"{name}_time_pctg" for name in parts]
-        found = by_rank(frame, ["rank", *times, "kernel_time(us)", *shares])
+        times = [f"{name}_time(us)" for name in ns_by_name]
+        shares = [f"{name}_time_pctg" for name in ns_by_name]
+        table = by_rank(frame, ["rank", *times, "kernel_time(us)", *shares])
         if visualize:
-            self.figures.show(traces.bars(found, "rank", shares, "Temporal breakdown across ranks"))
-        return found
+            self.figures.show(traces.bars(table, "rank", shares, "Temporal breakdown across ranks"))
+        return table
 
     def get_comm_comp_overlap(self, visualize: bool = True) -> Any:
         """One row per rank: % of communication overlapped with computation; NaN without communication."""
         frame = self.traces.frame("comm_comp_overlap")
         frame["comp_comm_overlap_pctg"] = (100 * frame.overlap.astype(float)).round(2)
-        found = by_rank(frame, ["rank", "comp_comm_overlap_pctg"])
+        table = by_rank(frame, ["rank", "comp_comm_overlap_pctg"])
         if visualize:
             title = "Computation-communication overlap"
-            self.figures.show(traces.bars(found, "rank", "comp_comm_overlap_pctg", title))
-        return found
+            self.figures.show(traces.bars(table, "rank", "comp_comm_overlap_pctg", title))
+        return table
 
     def get_gpu_kernel_breakdown(
         self,
@@ -167,16 +167,16 @@ class TraceAnalysis:
 
         Names that match one of the regular expressions `allowlist_patterns` are never folded.
         """
-        found = traces.annotation_summary(
+        table = traces.annotation_summary(
             self.traces, use_gpu_annotation, duration_ratio, num_kernels, allowlist_patterns
         )
-        if visualize and found is not None:
+        if visualize and table is not None:
             pies = [
                 traces.pie(rows, "sum (us)", "name", f"Annotations, rank {rank}")
-                for rank, rows in found.groupby("rank")
+                for rank, rows in table.groupby("rank")
             ]
-            self.figures.show(*pies, *traces.mean_bars(found, "Annotation"), renderer=image_renderer)
-        return found
+            self.figures.show(*pies, *traces.mean_bars(table, "Annotation"), renderer=image_renderer)
+        return table
 
     def get_gpu_kernels_with_user_annotations(
         self, rank: int, expand_names: bool = True, shorten_names: bool = True
@@ -224,15 +224,15 @@ class TraceAnalysis:
         first and after its last activity (`before_first`, `after_last`), which HTA does not count.
         """
         selected = self._ranks(ranks)
-        found = traces.idle(self.traces, selected, streams, consecutive_kernel_delay)
+        table = traces.idle(self.traces, selected, streams, consecutive_kernel_delay)
         if visualize:
-            drawn = found.assign(stream=found["stream"].astype(str))
-            y = "idle_time_ratio" if visualize_pctg else "idle_time"
+            drawn = table.assign(stream=table["stream"].astype(str))
+            column = "idle_time_ratio" if visualize_pctg else "idle_time"
             charts = [
                 traces.bars(
                     rows,
                     "stream",
-                    y,
+                    column,
                     f"Idle time, rank {rank}",
                     percent=visualize_pctg,
                     color="idle_category",
@@ -241,8 +241,8 @@ class TraceAnalysis:
             ]
             self.figures.show(*charts)
         if not show_idle_interval_stats:
-            return found, None
-        return found, traces.idle_intervals(self.traces, selected, streams, consecutive_kernel_delay)
+            return table, None
+        return table, traces.idle_intervals(self.traces, selected, streams, consecutive_kernel_delay)
 
     # Launches
 
@@ -268,10 +268,10 @@ class TraceAnalysis:
         frame["gpu_duration"] = frame.kernel_ns / US
         frame["launch_delay"] = frame.return_to_start_ns.astype("int64") / US
         columns = ["correlation", "cpu_duration", "gpu_duration", "launch_delay"]
-        found = {rank: frame[frame["rank"] == rank][columns].reset_index(drop=True) for rank in selected}
+        tables = {rank: frame[frame["rank"] == rank][columns].reset_index(drop=True) for rank in selected}
         if visualize:
             shown = []
-            for rank, frame in found.items():
+            for rank, frame in tables.items():
                 usual = frame[frame.cpu_duration <= runtime_cutoff]
                 short = usual[usual.gpu_duration < usual.cpu_duration]
                 long, late = frame.cpu_duration > runtime_cutoff, frame.launch_delay > launch_delay_cutoff
@@ -280,9 +280,11 @@ class TraceAnalysis:
                     (f"Calls longer than {runtime_cutoff} µs", frame[long], "cpu_duration"),
                     (f"Delays longer than {launch_delay_cutoff} µs", frame[late], "launch_delay"),
                 )
-                shown += [traces.histogram(rows, x, f"{title}, rank {rank}") for title, rows, x in charts]
+                shown += [
+                    traces.histogram(rows, column, f"{title}, rank {rank}") for title, rows, column in charts
+                ]
             self.figures.show(*shown)
-        return found
+        return tables
 
     def get_profiler_steps(self) -> list[int]:
         """Profiler step numbers of all ranks, including the last step."""
@@ -324,15 +326,17 @@ class TraceAnalysis:
         frame = self.traces.frame(
             "queue_blocked", self.traces.select_ranks(list(queue_length_dict)), max_length=max_queue_length
         )
-        known = {
-            (rank, stream) for rank, each in queue_length_dict.items() for stream in each["stream"].unique()
+        streams = {
+            (rank, stream)
+            for rank, series in queue_length_dict.items()
+            for stream in series["stream"].unique()
         }
         keys = zip(frame["rank"], frame["stream"], frame.blocked_ns.fillna(0), strict=True)
-        frame = frame.loc[[bool(ns) and (rank, stream) in known for rank, stream, ns in keys]]
+        frame = frame.loc[[bool(ns) and (rank, stream) in streams for rank, stream, ns in keys]]
         share = "relative_duration_at_max_queue_length"
         times = {"duration_at_max_queue_length": frame.blocked_ns.astype(float) / US, share: frame.share}
-        found = frame.assign(**times)[["rank", "stream", *times]]
-        return found.reset_index(drop=True)
+        table = frame.assign(**times)[["rank", "stream", *times]]
+        return table.reset_index(drop=True)
 
     def get_memory_bw_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
         """By rank: `ts` (µs since the first event), `pid` (device), `name` (direction), `memory_bw_gbps`.
@@ -343,7 +347,7 @@ class TraceAnalysis:
         frame = self.traces.frame("memory_bandwidth", selected)
         frame["ts"] = self.traces.since_start(frame.ts_ns)
         frame["pid"] = frame.device
-        frame["name"] = [_DIRECTIONS.get(each, f"Memcpy {each}") for each in frame.direction]
+        frame["name"] = [_DIRECTIONS.get(direction, f"Memcpy {direction}") for direction in frame.direction]
         frame["memory_bw_gbps"] = frame.bandwidth_bytes_per_ns
         frame = frame.sort_values(["rank", "device", "direction", "ts_ns"])
         return frames_by_rank(frame[["rank", "ts", "pid", "name", "memory_bw_gbps"]], selected)
@@ -388,7 +392,7 @@ class TraceAnalysis:
         selected, sort_by = self._ranks(ranks), sort_by or ["occurrence_count"]
         frame = self.traces.frame("op_kernel_delays", selected, with_memory=False)
         frame = frame[frame.name.str.startswith("aten::")]
-        found = frame.assign(
+        table = frame.assign(
             aten_op_name=frame.name,
             kernel_sequence=frame.kernels.str.replace(" | ", " -> ", regex=False),
             occurrence_count=frame["count"],
@@ -400,7 +404,7 @@ class TraceAnalysis:
         unknown = [name for name in sort_by if name not in columns]
         if unknown:
             raise ParamError(f"unknown column: {unknown[0]}", f"available: {', '.join(columns)}")
-        ordered = found.sort_values([*sort_by, "aten_op_name", "kernel_sequence"], ascending=False)
+        ordered = table.sort_values([*sort_by, "aten_op_name", "kernel_sequence"], ascending=False)
         return {rank: ordered[ordered["rank"] == rank][columns].reset_index(drop=True) for rank in selected}
 
     def get_frequent_cuda_kernel_sequences(
@@ -430,17 +434,17 @@ class TraceAnalysis:
         frame["GPU kernel duration (us)"] = frame.kernel_sum_ns / US
         frame["CPU op duration (us)"] = frame.op_sum_ns / US
         ordered = frame.sort_values(["count", "pattern"], ascending=[False, True], ignore_index=True)
-        found = ordered[["pattern", "count", "GPU kernel duration (us)", "CPU op duration (us)"]]
+        table = ordered[["pattern", "count", "GPU kernel duration (us)", "CPU op duration (us)"]]
         if output_dir is not None:
             traces.write_series(
                 self.traces, selected, Path(output_dir), "overlaid_{}", overlays=["kernel_sequences"]
             )
         if visualize:
             title = f"Top {top_k} sequences, rank {selected}"
-            drawn = found[:top_k].assign(pattern=found.pattern.str.replace("|", "<br>", regex=False))
+            drawn = table[:top_k].assign(pattern=table.pattern.str.replace("|", "<br>", regex=False))
             drawn["rank by count"] = [str(index) for index in range(len(drawn))]
             self.figures.show(traces.bars(drawn, "rank by count", "count", title, hover_data=["pattern"]))
-        return found
+        return table
 
     def get_cupti_counter_data_with_operators(self, ranks: list[int] | None = None) -> list[Any]:
         """One frame per rank with counters: a row per kernel, a column per counter, and its operators."""
@@ -460,8 +464,8 @@ class TraceAnalysis:
                 top_level_op=kernels.top_op.fillna(""),
                 bottom_level_op=kernels.op.fillna(""),
             )
-            own = ["index", "name", "pid", "tid", "ts", "dur"]
-            table = table[[*own, "op_stack", "top_level_op", "bottom_level_op"]].join(values)
+            columns = ["index", "name", "pid", "tid", "ts", "dur"]
+            table = table[[*columns, "op_stack", "top_level_op", "bottom_level_op"]].join(values)
             frames.append(table.loc[kernels.sort_values("position").index].reset_index(drop=True))
         return frames
 
@@ -483,21 +487,21 @@ class TraceAnalysis:
             raise ParamError(f"num_candidates must be at least 1, not {num_candidates}")
         frame = self.traces.frame("collective_waits")
         if profiler_steps is not None:
-            known = self.traces.steps()
-            if not set(profiler_steps) & set(known):
+            steps = self.traces.steps()
+            if not set(profiler_steps) & set(steps):
                 raise ParamError(
                     f"unknown steps: {', '.join(map(str, profiler_steps))}",
-                    f"available: {', '.join(map(str, known))}",
+                    f"available: {', '.join(map(str, steps))}",
                 )
             frame = frame[frame.step.isin(profiler_steps)]
         caused = frame[frame.wait_ns > 0].groupby("straggler_rank")["wait_ns"].sum()
-        found = [
+        ranks = [
             int(rank) for rank in caused.sort_values(ascending=False, kind="stable").index[:num_candidates]
         ]
         if visualize:
             frame = self.traces.frame("stragglers")
             self.figures.show(traces.bars(frame, "rank", "caused_wait_ns", "Wait caused"))
-        return found
+        return ranks
 
     # The critical path
 

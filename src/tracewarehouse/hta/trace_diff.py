@@ -63,41 +63,42 @@ class LabeledTrace:
 
         A trace without steps is summarized in total. Raises ParamError for an unknown rank or step.
         """
-        ranks, steps, known = self.selection(rank, iteration)
-        missing = [step for step in steps if step not in known]
+        ranks, steps, trace_steps = self.selection(rank, iteration)
+        missing = [step for step in steps if step not in trace_steps]
         if missing:
-            raise ParamError(f"{self.label} has no step {missing[0]}", f"it has {', '.join(map(str, known))}")
-        found = self.traces.frame("name_summary", ranks, by_step=bool(known))
-        found = found[found.step.isin(steps)] if known else found
+            hint = f"it has {', '.join(map(str, trace_steps))}"
+            raise ParamError(f"{self.label} has no step {missing[0]}", hint)
+        rows = self.traces.frame("name_summary", ranks, by_step=bool(trace_steps))
+        rows = rows[rows.step.isin(steps)] if trace_steps else rows
         if device_type is DeviceType.ALL:
-            return found
-        return found[found.on_gpu == (device_type is DeviceType.GPU)]
+            return rows
+        return rows[rows.on_gpu == (device_type is DeviceType.GPU)]
 
     def selection(
         self, rank: int | list[int] | None, iteration: int | list[int] | None
     ) -> tuple[list[int], list[int], list[int]]:
         """The selected ranks and steps, and the steps of the trace."""
         ranks = self.traces.select_ranks(rank)[: None if rank is not None else 1]
-        known = self.iterations()
-        steps = [iteration] if isinstance(iteration, int) else list(iteration or known[:1])
-        return ranks, steps, known
+        trace_steps = self.iterations()
+        steps = [iteration] if isinstance(iteration, int) else list(iteration or trace_steps[:1])
+        return ranks, steps, trace_steps
 
     def summed(self, rank: int | list[int] | None, iteration: int | list[int] | None) -> tuple[int, int]:
         """The number of ranks and of steps that `extract_ops` selects; 0 steps for a trace without steps."""
-        ranks, steps, known = self.selection(rank, iteration)
-        return len(set(ranks)), len(set(steps)) if known else 0
+        ranks, steps, trace_steps = self.selection(rank, iteration)
+        return len(set(ranks)), len(set(steps)) if trace_steps else 0
 
     def get_ops_summary(self, ops: Any) -> Any:
         """`cat, name, short_name, counts, total_duration` (µs) of the result of `extract_ops`."""
         short = {row["name"]: row["short_name"] for row in self.traces.rows(SHORT)}
         keys = ["category", "name"]
-        found = ops.groupby(keys, dropna=False, as_index=False).agg(
+        summary = ops.groupby(keys, dropna=False, as_index=False).agg(
             counts=("count", "sum"), ns=("sum_ns", "sum")
         )
-        found["short_name"] = [short.get(name, name) for name in found.name]
-        found["total_duration"] = found.ns / US
-        found = found.rename(columns={"category": "cat"})
-        return found[["cat", "name", "short_name", "counts", "total_duration"]]
+        summary["short_name"] = [short.get(name, name) for name in summary.name]
+        summary["total_duration"] = summary.ns / US
+        summary = summary.rename(columns={"category": "cat"})
+        return summary[["cat", "name", "short_name", "counts", "total_duration"]]
 
 
 Side = LabeledTrace | TraceAnalysis | Trace | str | Path
@@ -134,13 +135,13 @@ class TraceDiff:
         The default is the first rank and step of each trace. Values of several ranks or steps are totals; a
         line in the log says if the traces differ in the number of ranks or steps.
         """
-        one, other = labeled(control, "Control"), labeled(test, "Test")
-        if one.label == other.label:
+        base, head = labeled(control, "Control"), labeled(test, "Test")
+        if base.label == head.label:
             raise ParamError(
-                f"both traces have the label {one.label}", "set different labels: LabeledTrace(label=…)"
+                f"both traces have the label {base.label}", "set different labels: LabeledTrace(label=…)"
             )
         key = "short_name" if use_short_name else "name"
-        sides = (one, control_rank, control_iteration), (other, test_rank, test_iteration)
+        sides = (base, control_rank, control_iteration), (head, test_rank, test_iteration)
         ops = (
             trace.get_ops_summary(trace.extract_ops(rank, iteration, device_type))
             for trace, rank, iteration in sides
@@ -149,17 +150,17 @@ class TraceDiff:
         parts = (trace.summed(rank, iteration) for trace, rank, iteration in sides)
         for noun, count, other_count in zip(("rank", "step"), *parts, strict=True):
             if count != other_count and count and other_count:
-                totals = one.label, plural(count, noun), other.label, other_count
+                totals = base.label, plural(count, noun), head.label, other_count
                 log.warning("values are totals: %s has %s, %s %s", *totals)
-        found = before.add_prefix(f"{one.label}_").join(after.add_prefix(f"{other.label}_"), how="outer")
-        found = found.fillna(0)
-        found["diff_counts"] = found[f"{other.label}_counts"] - found[f"{one.label}_counts"]
-        times = [found[f"{label}_total_duration"] for label in (one.label, other.label)]
-        found["diff_duration"] = times[1] - times[0]
-        found["counts_change_categories"] = [
-            "+" if each > 0 else "-" if each < 0 else "=" for each in found["diff_counts"]
+        table = before.add_prefix(f"{base.label}_").join(after.add_prefix(f"{head.label}_"), how="outer")
+        table = table.fillna(0)
+        table["diff_counts"] = table[f"{head.label}_counts"] - table[f"{base.label}_counts"]
+        times = [table[f"{label}_total_duration"] for label in (base.label, head.label)]
+        table["diff_duration"] = times[1] - times[0]
+        table["counts_change_categories"] = [
+            "+" if change > 0 else "-" if change < 0 else "=" for change in table["diff_counts"]
         ]
-        return found
+        return table
 
     @classmethod
     def ops_diff(
@@ -173,10 +174,10 @@ class TraceDiff:
         device_type: DeviceType = DeviceType.ALL,
     ) -> dict[str, list[str]]:
         """Names that were added, deleted, increased, decreased or unchanged, by count."""
-        one, other = labeled(control, "Control"), labeled(test, "Test")
+        base, head = labeled(control, "Control"), labeled(test, "Test")
         ranks, steps = (control_rank, test_rank), (control_iteration, test_iteration)
-        frame = cls.compare_traces(one, other, *ranks, *steps, device_type)
-        before, after = frame[f"{one.label}_counts"], frame[f"{other.label}_counts"]
+        frame = cls.compare_traces(base, head, *ranks, *steps, device_type)
+        before, after = frame[f"{base.label}_counts"], frame[f"{head.label}_counts"]
         groups = {
             "added": (before == 0) & (after > 0),
             "deleted": (before > 0) & (after == 0),
@@ -206,8 +207,8 @@ class TraceDiff:
         cls, df: Any, what: str, difference: str, title: str, show: bool, path: str | Path | None
     ) -> None:
         ends = f"_{what}"
-        found = [name for name in df.columns if name.endswith(ends) and name != difference]
-        columns = {name.removesuffix(ends): name for name in found}
+        names = [name for name in df.columns if name.endswith(ends) and name != difference]
+        columns = {name.removesuffix(ends): name for name in names}
         if len(columns) != 2 or difference not in df.columns:
             raise ParamError("not a result of compare_traces", "df = TraceDiff.compare_traces(…)")
         unit = "µs" if what == "total_duration" else ""

@@ -40,12 +40,12 @@ class Figures:
         show it interactively.
         """
         self.last = list(figures)
-        wanted = renderer or library("plotly.io").renderers.default
-        for figure in figures if wanted else ():
+        chosen = renderer or library("plotly.io").renderers.default
+        for figure in figures if chosen else ():
             try:
                 figure.show(renderer=renderer or None)
             except (ValueError, RuntimeError, ImportError, OSError) as error:
-                self._show_interactively(figure, wanted, error)
+                self._show_interactively(figure, chosen, error)
 
     def _show_interactively(self, figure: Any, renderer: str, error: Exception) -> None:
         """Shows a figure that the renderer failed to show: in a notebook as HTML, elsewhere not at all."""
@@ -68,7 +68,7 @@ def _missing(renderer: str) -> str | None:
     """What to install for a renderer; None if that is not the problem."""
     if not (_is_installed("IPython") and _is_installed("nbformat")):
         return "pip install 'tracewarehouse[hta]'"
-    if not any(each in IMAGES for each in renderer.split("+")):
+    if not any(name in IMAGES for name in renderer.split("+")):
         return None
     if not _is_installed("kaleido"):
         return "images need kaleido and Chrome: pip install kaleido, then plotly_get_chrome"
@@ -147,8 +147,8 @@ def library(name: str) -> ModuleType:
         return import_module(name)
     except ImportError as error:
         root = name.partition(".")[0]
-        wanted = "'tracewarehouse[hta]'" if root in EXTRA else root
-        raise TwError(f"{root} is not installed", f"pip install {wanted}") from error
+        package = "'tracewarehouse[hta]'" if root in EXTRA else root
+        raise TwError(f"{root} is not installed", f"pip install {package}") from error
 
 
 US = 1_000
@@ -187,20 +187,20 @@ class LoadedTraces:
 
     def select_ranks(self, ranks: int | Iterable[int] | None) -> list[int]:
         """The requested ranks; all for None or an empty list. Raises ParamError for an unknown rank."""
-        wanted = [ranks] if isinstance(ranks, int) else list(ranks or ())
-        known = self.ranks
-        missing = [rank for rank in wanted if rank not in known]
+        requested = [ranks] if isinstance(ranks, int) else list(ranks or ())
+        present = self.ranks
+        missing = [rank for rank in requested if rank not in present]
         if missing:
-            raise ParamError(f"{self.run} has no rank {missing[0]}", f"it has {', '.join(map(str, known))}")
-        return wanted or known
+            raise ParamError(f"{self.run} has no rank {missing[0]}", f"it has {', '.join(map(str, present))}")
+        return requested or present
 
     def frame(self, analysis: str, ranks: Iterable[int] | None = None, **params: object) -> Any:
         """Rows of an analysis as a pandas frame, in ns; ranks without the needed data are skipped."""
         library("pandas")
         warehouse = self.warehouse if ranks is None else self.warehouse.select(ranks=list(ranks))
         result = warehouse.analyze(analysis, None, **params)
-        for each in result.skipped:
-            log.warning("%s: skipped rank %s: %s", analysis, each.rank, each.reason)
+        for skipped in result.skipped:
+            log.warning("%s: skipped rank %s: %s", analysis, skipped.rank, skipped.reason)
         return result.pandas()
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
@@ -292,7 +292,7 @@ def _one_run(what: str, report: Any) -> str:
     refused = report.of("refused")
     for file in refused:
         log.warning("skipped %s: %s", file.path, file.reason)
-    runs = [each.run for each in report.runs]
+    runs = [run.run for run in report.runs]
     if len(runs) == 1:
         return str(runs[0])
     if runs:
@@ -310,8 +310,9 @@ COLUMNS = ["name", "sum (us)", "max (us)", "min (us)", "stddev", "mean (us)"]
 def by_rank(frame: Any, columns: list[str]) -> Any:
     """The columns, with `device` after `rank` if a rank has several devices."""
     several = len(frame) and frame.groupby("rank")["device"].nunique().max() > 1
-    at = columns.index("rank") + 1
-    return frame[[*columns[:at], "device", *columns[at:]] if several else columns].reset_index(drop=True)
+    index = columns.index("rank") + 1
+    shown = [*columns[:index], "device", *columns[index:]] if several else columns
+    return frame[shown].reset_index(drop=True)
 
 
 # Kernels
@@ -324,10 +325,10 @@ def kernel_types(traces: LoadedTraces, memory: bool) -> Any:
         " overlapping ".join(kind.upper() for kind in name.split("+") if memory or kind != "memory")
         for name in frame["class"]
     ]
-    found = frame[frame.kernel_type != ""].groupby("kernel_type")["class_ns"].sum().reset_index()
-    found["sum"] = found.class_ns / US
-    found["percentage"] = (100 * found.class_ns / found.class_ns.sum()).round(1)
-    ordered = found.sort_values(["sum", "kernel_type"], ascending=[False, True], ignore_index=True)
+    busy = frame[frame.kernel_type != ""].groupby("kernel_type")["class_ns"].sum().reset_index()
+    busy["sum"] = busy.class_ns / US
+    busy["percentage"] = (100 * busy.class_ns / busy.class_ns.sum()).round(1)
+    ordered = busy.sort_values(["sum", "kernel_type"], ascending=[False, True], ignore_index=True)
     return ordered[["kernel_type", "sum", "percentage"]]
 
 
@@ -359,10 +360,10 @@ def fold_small(frame: Any, keys: list[str], ratio: float, most: int, never_folde
     frame = frame.sort_values([*keys, "sum_ns", "name"], ascending=[*(True,) * len(keys), False, True])
     groups = frame.groupby(keys)
     before = groups["sum_ns"].cumsum() - frame.sum_ns
-    within = (groups.cumcount() < most) & (before < ratio * groups["sum_ns"].transform("sum"))
-    few = groups["sum_ns"].transform("size") <= most
-    keep = few | within | frame.name.isin(never_folded)
-    frame["name"] = frame["name"].where(keep, "others")
+    is_large = (groups.cumcount() < most) & (before < ratio * groups["sum_ns"].transform("sum"))
+    is_small_group = groups["sum_ns"].transform("size") <= most
+    is_listed = is_small_group | is_large | frame.name.isin(never_folded)
+    frame["name"] = frame["name"].where(is_listed, "others")
     return _in_us(combine_statistics(frame, [*keys, "name"]))
 
 
@@ -371,7 +372,7 @@ def combine_statistics(frame: Any, keys: list[str]) -> Any:
     squares = (frame["count"] - 1) * frame.std_ns.fillna(0).astype(float) ** 2 + frame[
         "count"
     ] * frame.mean_ns**2
-    found = (
+    combined = (
         frame.assign(squares=squares)
         .groupby(keys, sort=False, dropna=False)
         .agg(
@@ -383,10 +384,10 @@ def combine_statistics(frame: Any, keys: list[str]) -> Any:
         )
         .reset_index()
     )
-    found["mean_ns"] = found.sum_ns / found["count"]
-    spread = (found.squares - found["count"] * found.mean_ns**2).clip(lower=0)
-    found["std_ns"] = (spread / (found["count"] - 1).where(found["count"] > 1)) ** 0.5
-    return found
+    combined["mean_ns"] = combined.sum_ns / combined["count"]
+    spread = (combined.squares - combined["count"] * combined.mean_ns**2).clip(lower=0)
+    combined["std_ns"] = (spread / (combined["count"] - 1).where(combined["count"] > 1)) ** 0.5
+    return combined
 
 
 def _in_us(frame: Any) -> Any:
@@ -434,9 +435,10 @@ def idle_intervals(traces: LoadedTraces, ranks: list[int], streams: list[int] | 
     frame["idle_interval"] = frame.idle_ns / US
     single = frame.empty or frame.groupby("rank")["device"].nunique().max() == 1
     keys = ["rank", *([] if single else ["device"]), "stream", "cause"]
-    found = frame.groupby(keys)["idle_interval"].describe().round(2)
-    found = found.reset_index() if len(found) else found.assign(**{key: [] for key in keys})
-    return found.rename(columns={"cause": "idle_category"}).set_index("idle_category")
+    statistics = frame.groupby(keys)["idle_interval"].describe().round(2)
+    empty: dict[str, list[object]] = {key: [] for key in keys}
+    statistics = statistics.reset_index() if len(statistics) else statistics.assign(**empty)
+    return statistics.rename(columns={"cause": "idle_category"}).set_index("idle_category")
 
 
 def _of_streams(
@@ -447,8 +449,8 @@ def _of_streams(
 
 
 def frames_by_rank(frame: Any, ranks: list[int]) -> dict[int, Any]:
-    parts = {int(rank): part for rank, part in frame.groupby("rank")}
-    return {rank: parts[rank].drop(columns="rank").reset_index(drop=True) for rank in ranks if rank in parts}
+    rows = {int(rank): of_rank.drop(columns="rank") for rank, of_rank in frame.groupby("rank")}
+    return {rank: rows[rank].reset_index(drop=True) for rank in ranks if rank in rows}
 
 
 def described(series: Mapping[int, Any], key: str, value: str) -> Any:
@@ -557,7 +559,7 @@ class CriticalPath:
         frame = self.traces.query(f"{SEGMENTS.format(rank=self.rank)} AND path.scope = '{scope}'")
         frame = frame.sort_values("position", ignore_index=True)
         frame["duration"] = frame.segment_ns / US
-        frame["bound_by"] = [BOUND_BY.get(each, each) for each in frame.category]
+        frame["bound_by"] = [BOUND_BY.get(category, category) for category in frame.category]
         for pattern in data_load_events or []:
             loads = frame.name.fillna("").str.contains(pattern, regex=True) & (frame.bound_by == "cpu_bound")
             frame.loc[loads, "bound_by"] = "data_loading"
@@ -611,8 +613,8 @@ def _instance(traces: LoadedTraces, rank: int, part: str, number: int) -> tuple[
     names = [row["name"] for row in traces.rows(ANNOTATIONS.format(rank=rank))]
     matches = [index for index, name in enumerate(names) if part in (name or "")]
     if not matches:
-        known = list(dict.fromkeys(name for name in names if name))
-        listed, more = ", ".join(known[:MOST_NAMES]) or "none", len(known) - MOST_NAMES
+        distinct = list(dict.fromkeys(name for name in names if name))
+        listed, more = ", ".join(distinct[:MOST_NAMES]) or "none", len(distinct) - MOST_NAMES
         hint = f"annotations: {listed}" + (f" and {more} more" if more > 0 else "")
         raise ParamError(f"rank {rank} has no annotation that contains {part!r}", hint)
     if not 0 <= number < len(matches):

@@ -177,12 +177,10 @@ class Allocator:
     def _expand(self, size: int, small: bool, stream: int, stack: Frames) -> Block | None:
         """Free memory at the end of the growing segment of a pool."""
         segment = self._growing.get((stream, small))
-        last = segment.blocks[-1] if segment and segment.blocks else None
-        tail = (
-            last.size
-            if last and last.requested is None and segment and last.end == segment.address + segment.size
-            else 0
-        )
+        last_block = segment.blocks[-1] if segment and segment.blocks else None
+        end = segment.address + segment.size if segment else 0
+        is_free = last_block is not None and last_block.requested is None and last_block.end == end
+        tail = last_block.size if last_block and is_free else 0
         page = _SMALL_SEGMENT if small else _LARGE_SEGMENT
         length = -(-(size - tail) // page) * page
         if length > self.device_free:
@@ -201,21 +199,21 @@ class Allocator:
         return block
 
     def _split(self, block: Block, size: int) -> None:
-        rest = block.size - size
+        rest_bytes = block.size - size
         segment = block.segment
-        if rest < _ROUND or (rest <= _SMALL and not (segment.small or segment.expandable)):
+        if rest_bytes < _ROUND or (rest_bytes <= _SMALL and not (segment.small or segment.expandable)):
             return
-        at = segment.blocks.index(block)
-        segment.blocks.insert(at + 1, Block(block.address + size, rest, segment))
+        index = segment.blocks.index(block)
+        segment.blocks.insert(index + 1, Block(block.address + size, rest_bytes, segment))
         block.size = size
 
     def _merge(self, block: Block) -> Block:
         """Joins a free block with its free neighbors."""
         blocks = block.segment.blocks
-        at = blocks.index(block)
-        for neighbor in (at + 1, at - 1):
+        index = blocks.index(block)
+        for neighbor in (index + 1, index - 1):
             if 0 <= neighbor < len(blocks) and blocks[neighbor].requested is None:
-                first, second = sorted((block, blocks[neighbor]), key=lambda one: one.address)
+                first, second = sorted((block, blocks[neighbor]), key=lambda piece: piece.address)
                 if first.end == second.address:
                     first.size += second.size
                     blocks.remove(second)
@@ -225,7 +223,7 @@ class Allocator:
     def _release_cached(self) -> None:
         """Returns memory without blocks in use to the device."""
         for segment in list(self.segments):
-            for block in [one for one in segment.blocks if one.requested is None]:
+            for block in [part for part in segment.blocks if part.requested is None]:
                 if segment.expandable:
                     self._unmap(block)
                 elif block.size == segment.size:
@@ -237,17 +235,18 @@ class Allocator:
         """Returns the complete pages in a free block of an expandable segment."""
         segment = block.segment
         page = _SMALL_SEGMENT if segment.small else _LARGE_SEGMENT
-        first = segment.address + -(-(block.address - segment.address) // page) * page
+        start = segment.address + -(-(block.address - segment.address) // page) * page
         end = segment.address + (block.end - segment.address) // page * page
-        if first >= end:
+        if start >= end:
             return
-        at = segment.blocks.index(block)
-        pieces = [(block.address, first), (end, block.end)]
-        segment.blocks[at : at + 1] = [Block(low, high - low, segment) for low, high in pieces if low < high]
+        index = segment.blocks.index(block)
+        pieces = [(block.address, start), (end, block.end)]
+        blocks = [Block(low, high - low, segment) for low, high in pieces if low < high]
+        segment.blocks[index : index + 1] = blocks
         if end == segment.address + segment.size:
-            segment.size = first - segment.address
-        self._reserve(first - end)
-        self._record("segment_unmap", first, end - first, segment.stream, [])
+            segment.size = start - segment.address
+        self._reserve(start - end)
+        self._record("segment_unmap", start, end - start, segment.stream, [])
 
     def _reserve(self, size: int) -> None:
         self._reserved += size
@@ -267,17 +266,17 @@ class Allocator:
 
     def _pieces(self) -> list[tuple[Segment, list[Block]]]:
         """Each contiguous piece of a segment with its blocks."""
-        found: list[tuple[Segment, list[Block]]] = []
+        pieces: list[tuple[Segment, list[Block]]] = []
         for segment in self.segments:
             for block in segment.blocks:
-                if found and found[-1][0] is segment and found[-1][1][-1].end == block.address:
-                    found[-1][1].append(block)
+                if pieces and pieces[-1][0] is segment and pieces[-1][1][-1].end == block.address:
+                    pieces[-1][1].append(block)
                 else:
-                    found.append((segment, [block]))
-        return found
+                    pieces.append((segment, [block]))
+        return pieces
 
     def _segment(self, segment: Segment, blocks: list[Block]) -> dict[str, Any]:
-        used = [block for block in blocks if block.requested is not None]
+        blocks_in_use = [block for block in blocks if block.requested is not None]
         return {
             "device": 0,
             "address": blocks[0].address,
@@ -286,9 +285,9 @@ class Allocator:
             "segment_type": "small" if segment.small else "large",
             "segment_pool_id": (0, 0),
             "is_expandable": segment.expandable,
-            "allocated_size": sum(block.size for block in used if not block.pending),
-            "active_size": sum(block.size for block in used),
-            "requested_size": sum(block.requested or 0 for block in used),
+            "allocated_size": sum(block.size for block in blocks_in_use if not block.pending),
+            "active_size": sum(block.size for block in blocks_in_use),
+            "requested_size": sum(block.requested or 0 for block in blocks_in_use),
             "frames": segment.frames,
             "blocks": [
                 {

@@ -90,8 +90,8 @@ class Text:
         if self.old:
             category = _OLD_CATEGORIES.get(category, category)
             tid = f"stream {tid}" if pid == self.device else str(tid)
-        named = json.dumps(name).replace("{", "{{").replace("}", "}}")
-        values = {"cat": category, "name": named, "pid": pid, "tid": json.dumps(tid), "args": args}
+        quoted = json.dumps(name).replace("{", "{{").replace("}", "}}")
+        values = {"cat": category, "name": quoted, "pid": pid, "tid": json.dumps(tid), "args": args}
         return (self.layout % values).format
 
     def frame(self, frame: Frame, thread: str, finished: bool = True) -> Format:
@@ -107,15 +107,15 @@ class Text:
 
     def _op(self, frame: Frame, finished: bool) -> str:
         inputs = f"{_inputs(frame.shapes, frame.values)}, " if frame.shapes is not None else ""
-        known = '"Record function id": 0, '
+        fields = '"Record function id": 0, '
         if frame.name == "record_param_comms":
             inputs = "{5}, "
         if frame.backward:
-            known += '"Sequence number": {3}, "Fwd thread id": 1, '
+            fields += '"Sequence number": {3}, "Fwd thread id": 1, '
         elif frame.sequence is not None:
-            known = f'"Sequence number": {{3}}, "Fwd thread id": {int(not frame.forward)}, {known}'
+            fields = f'"Sequence number": {{3}}, "Fwd thread id": {int(not frame.forward)}, {fields}'
         ended = "" if finished or not self.new else '"finished": false, '
-        return f'"External id": {{2}},{known}{inputs}{ended}"Ev Idx": {{4}}'
+        return f'"External id": {{2}},{fields}{inputs}{ended}"Ev Idx": {{4}}'
 
     def _old_op(self, frame: Frame) -> str:
         args = (
@@ -145,15 +145,15 @@ class Text:
         return self.slice(api.category, api.name, self.pid, self.threads[thread], args)
 
     def _amd_call(self, api: Api, kernel: Kernel | None) -> str:
-        known = f'"cid": {api.number}, "correlation": {{3}}'
+        fields = f'"cid": {api.number}, "correlation": {{3}}'
         if kernel is None or kernel.category == "gpu_memset":
-            return known
+            return fields
         if kernel.category == "gpu_memcpy":
-            where = '"src": "0x7f1c4a000000", "dst": "0x7f1b20000000"'
-            return f'{known}, {where}, "bytes": "{kernel.bytes}", "kind": "1"'
-        named = json.dumps(kernel.name).replace("{", "{{").replace("}", "}}")
+            addresses = '"src": "0x7f1c4a000000", "dst": "0x7f1b20000000"'
+            return f'{fields}, {addresses}, "bytes": "{kernel.bytes}", "kind": "1"'
+        quoted = json.dumps(kernel.name).replace("{", "{{").replace("}", "}}")
         return (
-            f'"kernel": {named}, {known}, "grid":     {list(kernel.grid)}, '
+            f'"kernel": {quoted}, {fields}, "grid":     {list(kernel.grid)}, '
             f'"block":     {list(kernel.block)}, "shared memory": {kernel.shared_bytes}'
         )
 
@@ -161,16 +161,16 @@ class Text:
                node: int | None) -> Format:  # fmt: skip
         """Takes ts, dur, external id, correlation, sequence; returns a GPU activity."""
         number = self.streams[stream]
-        rest = self._kernel_args(kernel)
+        fields = self._kernel_args(kernel)
         if collective is not None and group is not None and not self.amd and not self.old:
-            rest += f",      {self.message(collective, group)}"
+            fields += f",      {self.message(collective, group)}"
         if node is not None and not self.amd:
-            rest += f',      "graph node id": {node + 1}, "graph id": 1'
+            fields += f',      "graph node id": {node + 1}, "graph id": 1'
         if self.old:
             queued = '"queued": 0, ' if kernel.category == "kernel" else ""
             args = (
                 f'{queued}"device": {self.device}, "context": 1,\n      "stream": {number}, '
-                f'"correlation": {{3}}, "external id": {{2}},\n      {rest}'
+                f'"correlation": {{3}}, "external id": {{2}},\n      {fields}'
             )
         elif self.amd and node is not None:
             args = (
@@ -180,13 +180,13 @@ class Text:
         elif self.amd:
             args = (
                 f'"External id": {{2}},      "device": {self.device}, "stream": {number},      '
-                f'"correlation": {{3}}, {rest}'
+                f'"correlation": {{3}}, {fields}'
             )
         else:
             queued = '"queued": 0, ' if kernel.category == "kernel" else ""
             args = (
                 f'"External id": {{2}},      {queued}"device": {self.device}, "context": 1,      '
-                f'"stream": {number}, "correlation": {{3}},      {rest}'
+                f'"stream": {number}, "correlation": {{3}},      {fields}'
             )
         return self.slice(kernel.category, kernel.name, self.device, number, args)
 
@@ -226,8 +226,8 @@ class Text:
     def host_message(self, collective: Collective, group: Group) -> str:
         """The same on the host, which also has the ranks as start and stride."""
         stride = group.ranks[1] - group.ranks[0] if group.size > 1 else 1
-        known = f'"Global rank start": {group.ranks[0]}, "Global rank stride": {stride}'
-        return f"{self.message(collective, group)}, {known}"
+        global_ranks = f'"Global rank start": {group.ranks[0]}, "Global rank stride": {stride}'
+        return f"{self.message(collective, group)}, {global_ranks}"
 
     def flow(self, kind: str, name: str, pid: int, tid: int | str) -> Format:
         """Takes id, ts; returns one end of a flow, ac2g or fwdbwd."""
@@ -236,12 +236,12 @@ class Text:
         if self.old and pid == self.device:
             tid = f"stream {tid}"
         end = ', "bp": "e"' if kind == "f" else ""
-        place = f'"pid": {pid}, "tid": {json.dumps(tid)}'
+        thread = f'"pid": {pid}, "tid": {json.dumps(tid)}'
         if not self.new:
-            head = f'"ph": "{kind}", "id": {{0}}, {place}, "ts": {{1}},'
+            head = f'"ph": "{kind}", "id": {{0}}, {thread}, "ts": {{1}},'
             return _event(f'{head}\n    "cat": "{category}", "name": "{title}"{end}')
-        place = place.replace(', "tid"', ',\n    "tid"')
-        head = f'"ph": "{kind}",\n    "id": {{0}},\n    {place},\n    "ts": {{1}},'
+        thread = thread.replace(', "tid"', ',\n    "tid"')
+        head = f'"ph": "{kind}",\n    "id": {{0}},\n    {thread},\n    "ts": {{1}},'
         return _event(f'{head}\n    "cat": "{category}",\n    "name": "{title}"\n    {end}')
 
     def memory(self, thread: str) -> Format:
@@ -265,14 +265,14 @@ class Text:
     def sync(self, kind: str, stream: str, waits: str | None) -> Format:
         """Takes ts, dur, external id, correlation, correlation of the event; returns a synchronization."""
         number = self.streams[stream]
-        known = f'"External id": {{2}},      "cuda_sync_kind": "{kind}",      '
+        fields = f'"External id": {{2}},      "cuda_sync_kind": "{kind}",      '
         if waits is not None:
-            known += (
+            fields += (
                 f'"wait_on_stream": {self.streams[waits]},      '
                 '"wait_on_cuda_event_record_corr_id": {4},      "wait_on_cuda_event_id": 1,      '
             )
-        args = known + f'"stream": {number}, "correlation": {{3}},      "device": {self.device}, "context": 1'
-        return self.slice("cuda_sync", kind, self.device, number, args)
+        fields += f'"stream": {number}, "correlation": {{3}},      "device": {self.device}, "context": 1'
+        return self.slice("cuda_sync", kind, self.device, number, fields)
 
     def annotation(self, name: str) -> Format:
         """Takes ts, dur, external id; returns the GPU copy of an annotation."""
@@ -298,8 +298,8 @@ def _inputs(shapes: tuple[tuple[int, ...], ...], arguments: tuple[tuple[int, str
     strides = [[prod(shape[axis + 1 :]) for axis in range(len(shape))] for shape in shapes]
     types = ["c10::BFloat16" if shape else "Scalar" for shape in shapes]
     values = ["" if shape else "1" for shape in shapes]
-    for at, value in arguments:
-        values[at] = value
+    for index, value in arguments:
+        values[index] = value
     return (
         f'"Concrete Inputs": {json.dumps(values)}, "Input type": {json.dumps(types)}, '
         f'"Input Strides": {json.dumps(strides)}, "Input Dims": {json.dumps(shapes)}'
@@ -413,27 +413,28 @@ def _name_row(text: Text, at_ns: int, name: str, pid: int | str, tid: int | str,
               args: dict[str, object]) -> str:  # fmt: skip
     keys = ("ph", "name") if text.new else ("name", "ph")
     values = {"ph": '"M"', "name": json.dumps(name)}
-    first = ", ".join(f'"{key}": {values[key]}' for key in keys)
-    place = f'"ts": {text.time(at_ns)}, "pid": {json.dumps(pid)}, "tid": {json.dumps(tid)}'
-    return f'\n  {{\n    {first}, {place},\n    "args": {json.dumps(args)}\n  }}'
+    phase_and_name = ", ".join(f'"{key}": {values[key]}' for key in keys)
+    thread = f'"ts": {text.time(at_ns)}, "pid": {json.dumps(pid)}, "tid": {json.dumps(tid)}'
+    return f'\n  {{\n    {phase_and_name}, {thread},\n    "args": {json.dumps(args)}\n  }}'
 
 
 def closing(text: Text, start_ns: int, end_ns: int) -> list[str]:
     """The last events: the profiling window as a span, and its start and end markers."""
     began, length, ended = text.time(start_ns), text.length(end_ns - start_ns), text.time(end_ns)
-    place = f'"ts": {began}, "dur": {length}'
-    who = f'"pid": {json.dumps("Traces" if text.old else "Spans")}, "tid": "PyTorch Profiler"'
+    times = f'"ts": {began}, "dur": {length}'
+    thread = f'"pid": {json.dumps("Traces" if text.old else "Spans")}, "tid": "PyTorch Profiler"'
     called = '"name": "PyTorch Profiler (0)"'
-    order = f"{called}, {who},\n    {place}" if text.new else f"{place},\n    {who},\n    {called}"
+    order = f"{called}, {thread},\n    {times}" if text.new else f"{times},\n    {thread},\n    {called}"
     mark = '\n  {{\n    {0},\n    "pid": {1}, "tid": {2}, "ts": {3}\n  }}'.format
     keys = '"ph": "i", "s": "g", "name": {}' if text.new else '"name": {}, "ph": "i", "s": "g"'
     start, end = (
-        keys.format(json.dumps(f)) for f in ("Iteration Start: PyTorch Profiler", "Record Window End")
+        keys.format(json.dumps(marker))
+        for marker in ("Iteration Start: PyTorch Profiler", "Record Window End")
     )
-    last = [] if text.old else [_name_row(text, start_ns, "process_sort_index", "Spans", 0, LAST)]
+    sort_row = [] if text.old else [_name_row(text, start_ns, "process_sort_index", "Spans", 0, LAST)]
     return [
         f'\n  {{\n    "ph": "X", "cat": "Trace", {order},\n    "args": {{\n      "Op count": 0\n    }}\n  }}',
-        *last,
+        *sort_row,
         mark(start, '"Traces"', '"Trace PyTorch Profiler"', began),
         mark(end, '""', '""', ended),
     ]
@@ -488,9 +489,9 @@ class _Recorder(Struct):
         self._call(Api(f"{prefix}StreamEndCapture", 301, _CALL_NS))
 
     def _event(self, category: str, name: str, args: dict[str, Any]) -> int:
-        place = {"pid": self.text.pid, "tid": self.text.threads["main"]}
+        thread = {"pid": self.text.pid, "tid": self.text.threads["main"]}
         times = {"ts": self.now_ns, "dur": 0}
-        self.events.append({"ph": "X", "cat": category, "name": name, **place, **times, "args": args})
+        self.events.append({"ph": "X", "cat": category, "name": name, **thread, **times, "args": args})
         return len(self.events) - 1
 
     def _call(self, api: Api, kernel: Kernel | None = None) -> int:
@@ -528,8 +529,8 @@ def write_capture(
     """Writes the capture trace of a rank; returns the origin of each node of its graph."""
     text = Text(job, rank)
     recorder = _Recorder(text, job.start_ns - _BEFORE_NS, job.machine.vendor == "amd")
-    first = next(node for node in graph.nodes if isinstance(node, Kernel))
-    extra = Kernel("captured", "captured_only", "kernel", "computation", 1_000, first.api)
+    first_kernel = next(node for node in graph.nodes if isinstance(node, Kernel))
+    extra = Kernel("captured", "captured_only", "kernel", "computation", 1_000, first_kernel.api)
     for _ in range(_captures(job, rank)):
         recorder.capture(graph, extra if rank == 0 else None)
     write(head(job, rank, groups))
@@ -545,7 +546,7 @@ def _captures(job: Job, rank: int) -> int:
 def expected_nodes(job: Job, rank: int, rows: list[GpuActivity], origins: tuple[Origin, ...]) -> list[Row]:
     """Rows of the section `graph_nodes`: what is known of each replayed activity."""
     amd, twice = job.machine.vendor == "amd", _captures(job, rank) > 1
-    found: list[Row] = []
+    expected: list[Row] = []
     for row in rows:
         if row.node is None:
             continue
@@ -554,8 +555,8 @@ def expected_nodes(job: Job, rank: int, rows: list[GpuActivity], origins: tuple[
         else:
             how = "same_list" if amd else "by_order"
         origin = origins[row.node]
-        known = (origin.op_name, origin.module_path) if how else (None, None)
+        names = (origin.op_name, origin.module_path) if how else (None, None)
         launch = origin.event_id if how and not twice else None
-        place = None if how is None else amd and not twice
-        found.append((rank, row.event_id, how, place, launch, *known))
-    return found
+        is_known = None if how is None else amd and not twice
+        expected.append((rank, row.event_id, how, is_known, launch, *names))
+    return expected

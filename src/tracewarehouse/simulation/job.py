@@ -129,7 +129,7 @@ class Graph(Struct, frozen=True, eq=False):
 
         A replay with collectives is not cut, because other ranks record their part of them.
         """
-        return node >= len(self.nodes) // 2 and not any(isinstance(each, Collective) for each in self.nodes)
+        return node >= len(self.nodes) // 2 and not any(isinstance(node, Collective) for node in self.nodes)
 
 
 Operand = Frame | Kernel | Collective | Event | Spend | Memory | Graph | str | None
@@ -264,8 +264,8 @@ class Job(Struct, frozen=True):
     def coordinates(self, rank: int) -> tuple[int, int, int]:
         """(stage, replica, slice) of a rank: tensor ranks are adjacent, stages furthest apart."""
         stage, rest = divmod(rank, self.data * self.tensor)
-        copy, part = divmod(rest, self.tensor)
-        return stage, copy, part
+        copy, slice_ = divmod(rest, self.tensor)
+        return stage, copy, slice_
 
     def rank_at(self, stage: int, copy: int, part: int) -> int:
         """The rank at these coordinates: the inverse of `coordinates`."""
@@ -274,7 +274,7 @@ class Job(Struct, frozen=True):
     def as_json(self) -> dict[str, object]:
         """All settings by name, as JSON types."""
         values = asdict(self) | {"noise": asdict(self.noise)}
-        values["injections"] = [str(each) for each in self.injections]
+        values["injections"] = [str(injection) for injection in self.injections]
         return values
 
 
@@ -300,9 +300,9 @@ def _check_counts(job: Job) -> None:
 
 
 def _check_words(job: Job) -> None:
-    for name, known in (("mode", MODES), ("gpu", tuple(GPUS)), ("dialect", DIALECTS)):
-        if getattr(job, name) not in known:
-            raise ParamError(f"unknown {name}: {getattr(job, name)}", f"use one of {', '.join(known)}")
+    for name, allowed in (("mode", MODES), ("gpu", tuple(GPUS)), ("dialect", DIALECTS)):
+        if getattr(job, name) not in allowed:
+            raise ParamError(f"unknown {name}: {getattr(job, name)}", f"use one of {', '.join(allowed)}")
     if job.dialect == "old" and job.machine.vendor == "amd":
         raise ParamError(
             "the old dialect does not support AMD GPUs",
@@ -394,20 +394,20 @@ class Injection(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Injection:
         """Parses `KIND[:KEY=VALUE,…]`. Raises UnknownName, ParamError."""
-        kind, _, rest = text.partition(":")
+        kind, _, assignments = text.partition(":")
         kind = RENAMED.get(kind, kind)
         if kind not in KINDS:
             raise UnknownName("injection", kind, KINDS)
-        given = dict(_parse_value(kind, part) for part in rest.split(",") if part)
-        own = KINDS[kind][1]
-        for key in given:
-            if key not in own and key not in ("rank", "step"):
-                raise UnknownName(f"parameter of {kind}", key, [*own, "rank", "step"])
-        values = {key: given.get(key, default) for key, default in own.items()}
+        chosen = dict(_parse_value(kind, assignment) for assignment in assignments.split(",") if assignment)
+        defaults = KINDS[kind][1]
+        for key in chosen:
+            if key not in defaults and key not in ("rank", "step"):
+                raise UnknownName(f"parameter of {kind}", key, [*defaults, "rank", "step"])
+        values = {key: chosen.get(key, default) for key, default in defaults.items()}
         missing = [key for key, value in values.items() if value is None]
         if missing:
             raise ParamError(f"{kind} requires {missing[0]}", f"write {kind}:{missing[0]}=…")
-        rank, step = given.get("rank"), given.get("step")
+        rank, step = chosen.get("rank"), chosen.get("step")
         return cls(
             kind,
             MappingProxyType({key: value for key, value in values.items() if key not in ("rank", "step")}),
@@ -416,9 +416,9 @@ class Injection(Struct, frozen=True):
         )
 
     def __str__(self) -> str:
-        own = {**self.values, "rank": self.rank, "step": self.step}
-        parts = [f"{key}={value}" for key, value in own.items() if value is not None]
-        return f"{self.kind}:{','.join(parts)}" if parts else self.kind
+        values = {**self.values, "rank": self.rank, "step": self.step}
+        assignments = [f"{key}={value}" for key, value in values.items() if value is not None]
+        return f"{self.kind}:{','.join(assignments)}" if assignments else self.kind
 
     def number(self, key: str) -> float:
         """A numeric parameter."""

@@ -290,28 +290,29 @@ class Faults:
 
     def of(self, kind: str, rank: int, step: int) -> list[Injection]:
         """The injections of a kind that apply to a rank in a step (zero-based)."""
-        found = [each for each in self.all if each.kind == kind and each.applies_to(rank, step)]
-        return [each for each in found if each.values.get("stage") in (None, self.job.coordinates(rank)[0])]
+        faults = [fault for fault in self.all if fault.kind == kind and fault.applies_to(rank, step)]
+        stages = (None, self.job.coordinates(rank)[0])
+        return [fault for fault in faults if fault.values.get("stage") in stages]
 
     def ever(self, kind: str, rank: int) -> Injection | None:
         """The first injection of a kind that applies to a rank in any step."""
-        return next((each for each in self.all if each.kind == kind and each.rank in (None, rank)), None)
+        return next((fault for fault in self.all if fault.kind == kind and fault.rank in (None, rank)), None)
 
     def variant(self, stage: int, rank: int, step: int) -> Variant:
         """The program variant that the rank runs in a step."""
         return Variant(
             stage,
-            frozenset(each.text_value("kernel") for each in self.of("removed-kernel", rank, step)),
-            sum(round(each.number("us") * 1_000) for each in self.of("extra-kernel", rank, step)),
+            frozenset(fault.text_value("kernel") for fault in self.of("removed-kernel", rank, step)),
+            sum(round(fault.number("us") * 1_000) for fault in self.of("extra-kernel", rank, step)),
             bool(self.of("blocking-item", rank, step)),
             not self.of("no-overlap", rank, step),
             self.additional("growing-memory", rank, step, "mb"),
             self.additional("exposed-copies", rank, step, "mb"),
             bool(self.of("host-blocked", rank, step)),
             tuple(
-                (kind, each.number("mb"), round(each.number("count")), each.number("bandwidth"))
+                (kind, fault.number("mb"), round(fault.number("count")), fault.number("bandwidth"))
                 for kind in ("slow-elementwise", "fusible-chain")
-                for each in self.of(kind, rank, step)
+                for fault in self.of(kind, rank, step)
             ),
             self._recompilations(rank, step),
             self.additional("recompilation", rank, step),
@@ -321,13 +322,13 @@ class Faults:
 
     def _recompilations(self, rank: int, step: int) -> int | None:
         """How often the forward pass was compiled again up to a step; None if it is not compiled."""
-        found = [each for each in self.all if each.kind == "recompilation" and each.rank in (None, rank)]
-        return sum((each.step or 0) <= step for each in found) if found else None
+        faults = [fault for fault in self.all if fault.kind == "recompilation" and fault.rank in (None, rank)]
+        return sum((fault.step or 0) <= step for fault in faults) if faults else None
 
     def factor(self, what: str, rank: int, step: int, kind: str = "slow-rank") -> float:
         """Slowdown of a rank in `compute`, `host`, `data` or `copies`, or how much more work it has."""
-        found = [each for each in self.of(kind, rank, step) if each.values.get("what") in (None, what)]
-        return math.prod((each.number("factor") for each in found), start=1.0)
+        faults = [fault for fault in self.of(kind, rank, step) if fault.values.get("what") in (None, what)]
+        return math.prod((fault.number("factor") for fault in faults), start=1.0)
 
     def compute_factor(self, rank: int, step: int) -> float:
         """Slowdown of the computation of a rank, by itself and by its stage."""
@@ -335,55 +336,55 @@ class Faults:
 
     def without(self, kind: str) -> Faults:
         """The other injections of the job."""
-        return Faults(replace(self.job, injections=tuple(each for each in self.all if each.kind != kind)))
+        return Faults(replace(self.job, injections=tuple(fault for fault in self.all if fault.kind != kind)))
 
     def kernel_factors(self, rank: int, step: int) -> dict[str, float]:
         """Slowdown of kernels by key."""
         factors: dict[str, float] = {}
-        for each in self.of("slow-kernel", rank, step):
-            key = each.text_value("kernel")
-            factors[key] = factors.get(key, 1.0) * (1 + each.number("percent") / 100)
+        for fault in self.of("slow-kernel", rank, step):
+            key = fault.text_value("kernel")
+            factors[key] = factors.get(key, 1.0) * (1 + fault.number("percent") / 100)
         return factors
 
     def additional(self, kind: str, rank: int, step: int, key: str = "ms") -> int:
         """The time in ns or the bytes (`mb`) that injections of a kind add."""
-        return sum(round(each.number(key) * 1_000_000) for each in self.of(kind, rank, step))
+        return sum(round(fault.number(key) * 1_000_000) for fault in self.of(kind, rank, step))
 
     def share(self, kind: str, rank: int, step: int) -> float:
         """Share of a rank's activities of a step that is lost."""
-        return max((each.number("share") for each in self.of(kind, rank, step)), default=0.0)
+        return max((fault.number("share") for fault in self.of(kind, rank, step)), default=0.0)
 
     def late_ranks(self) -> list[tuple[int, str]]:
         """(rank, cause) of each rank that a fault makes late at collectives, if its trace is written."""
-        found = set()
-        for each in self.all:
-            cause = each.text_value("what") if each.kind == "slow-rank" else each.kind
+        late = set()
+        for fault in self.all:
+            cause = fault.text_value("what") if fault.kind == "slow-rank" else fault.kind
             for rank in range(self.job.ranks) if cause in _CAUSES else ():
-                is_late = rank == each.rank or self.job.coordinates(rank)[0] == each.values.get("stage")
+                is_late = rank == fault.rank or self.job.coordinates(rank)[0] == fault.values.get("stage")
                 if is_late and not self.ever("drop-ranks", rank):
-                    found.add((rank, _CAUSES[cause]))
-        return sorted(found)
+                    late.add((rank, _CAUSES[cause]))
+        return sorted(late)
 
     def _of_group(self, kind: str, group: str) -> list[Injection]:
-        return [each for each in self.all if each.kind == kind and each.text_value("group") == group]
+        return [fault for fault in self.all if fault.kind == kind and fault.text_value("group") == group]
 
     def link_factor(self, group: str) -> float:
         """Slowdown of the links of a group."""
-        return math.prod((each.number("factor") for each in self._of_group("slow-link", group)), start=1.0)
+        return math.prod((fault.number("factor") for fault in self._of_group("slow-link", group)), start=1.0)
 
     def longer_ns(self, group: str, number: int) -> int:
         """Additional time of the n-th collective of a group (zero-based)."""
-        found = self._of_group("long-collective", group)
-        longer = (each for each in found if each.number("collective") == number)
-        return sum(round(each.number("ms") * 1_000_000) for each in longer)
+        faults = self._of_group("long-collective", group)
+        longer = (fault for fault in faults if fault.number("collective") == number)
+        return sum(round(fault.number("ms") * 1_000_000) for fault in longer)
 
     def clock(self, rank: int) -> tuple[int, int]:
         """Offset in ns and drift in parts per 10^9 of a rank's clock."""
-        clocks = [each for each in self.all if each.kind == "clock" and each.rank in (None, rank)]
-        offset = sum(each.number("offset_us") for each in clocks)
+        clocks = [fault for fault in self.all if fault.kind == "clock" and fault.rank in (None, rank)]
+        offset = sum(fault.number("offset_us") for fault in clocks)
         restart = self.ever("restart", rank)
         offset += 1_000_000 * restart.number("s") if restart else 0
-        drift = sum(each.number("drift_ppm") for each in clocks)
+        drift = sum(fault.number("drift_ppm") for fault in clocks)
         return round(offset * 1_000), round(drift * 1_000)
 
 
@@ -442,7 +443,7 @@ def expert_split(job: Job, collective: Collective, group: Group) -> tuple[int, .
 
     With an imbalance, the experts of some ranks get more tokens in each all-to-all.
     """
-    factors = [(each.rank, each.number("factor")) for each in job.injections if each.kind == "imbalance"]
+    factors = [(fault.rank, fault.number("factor")) for fault in job.injections if fault.kind == "imbalance"]
     if collective.name != "all_to_all" or not factors:
         return ()
     weights = [math.prod(factor for rank, factor in factors if rank == member) for member in group.ranks]
@@ -455,8 +456,8 @@ def message_bytes(job: Job, collective: Collective, group: Group) -> int:
     split = expert_split(job, collective, group)
     if not split:
         return collective.bytes
-    most = max(max(sum(split) - own, (group.size - 1) * own) for own in split)
-    return most * collective.bytes // collective.in_elements
+    most_elements = max(max(sum(split) - share, (group.size - 1) * share) for share in split)
+    return most_elements * collective.bytes // collective.in_elements
 
 
 class Groups:
@@ -530,13 +531,13 @@ class Rendezvous:
 
     def arrive(self, group: Group, at_ns: int) -> bool:
         """Adds an arrival at the group's next collective; returns whether it was the last one."""
-        count, last = self._open.get(group.name, (0, 0))
-        count, last = count + 1, max(last, at_ns)
+        count, last_ns = self._open.get(group.name, (0, 0))
+        count, last_ns = count + 1, max(last_ns, at_ns)
         if count < group.size:
-            self._open[group.name] = (count, last)
+            self._open[group.name] = (count, last_ns)
             return False
         self._open.pop(group.name, None)
-        self._last.setdefault(group.name, array("q")).append(last)
+        self._last.setdefault(group.name, array("q")).append(last_ns)
         return True
 
     def count(self, group: str) -> int:

@@ -189,17 +189,17 @@ class Recorder:
         make = self.frame_format(frame, self.current_thread, finished)
         assert opened.texts is not None
         start_ns = opened.start_ns
-        first: object = opened.external
-        second = opened.python
+        id_or_parent: object = opened.external
+        number = opened.python
         if opened.python:
-            first = opened.parent or "null"
+            id_or_parent = opened.parent or "null"
         elif frame.sequence is not None:
-            second = self.base_sequence + frame.sequence
+            number = self.base_sequence + frame.sequence
         opened.texts[opened.slot] = make(
             self.text.time(start_ns),
             self.text.length(end_ns - start_ns),
-            first,
-            second,
+            id_or_parent,
+            number,
             opened.index,
             self.message,
         )
@@ -237,8 +237,8 @@ class Recorder:
             recorded = self.draw_loss() >= self.launch_loss
         start, end = self.local_ns(start_ns), self.local_ns(min(end_ns, self.window.to_ns))
         external = self.inner[-1] if self.inner else self.correlation
-        at = len(self.gpu) if recorded else None
-        call = Call(api.name, start, end, at, bool(self.inner), external, self.correlation)
+        index = len(self.gpu) if recorded else None
+        call = Call(api.name, start, end, index, bool(self.inner), external, self.correlation)
         if recorded:
             make = self.call_format(api, self.current_thread, kernel)
             began = self.text.time(start)
@@ -336,10 +336,10 @@ class Recorder:
         self.last_number = number
         self.message = self.text.host_message(collective, group).format(None, None, None, None, number)
         size, wait_ns = message_bytes(self.job, collective, group), last_ns - arrives_ns
-        what = (self.rank, group.name, number, collective.name, size, group.size)
-        self.truth.collective_rows.append((*what, wait_ns, ends_ns - last_ns, ends_ns - arrives_ns))
+        identity = (self.rank, group.name, number, collective.name, size, group.size)
+        self.truth.collective_rows.append((*identity, wait_ns, ends_ns - last_ns, ends_ns - arrives_ns))
         self.truth.arrivals.append((group.name, number, group.size, wait_ns, since))
-        if collective.name == "recv" and any(each.kind == "slow-stage" for each in self.faults.all):
+        if collective.name == "recv" and any(fault.kind == "slow-stage" for fault in self.faults.all):
             self.truth.lose("slow-stage", wait_ns, size)
 
     def write_root_frames(self, end_ns: int) -> None:

@@ -157,10 +157,11 @@ class Program:
         sequence, self.sequences = self.sequences, self.sequences + 1
         for index, name in enumerate(names):
             inner = index == len(names) - 1
-            own = sequence if inner and self.grad else None
-            forward = own is not None
-            given = values if inner else ()
-            self.begin(Frame("cpu_op", name, tuple(shapes), sequence=own, forward=forward, values=given))
+            number = sequence if inner and self.grad else None
+            forward = number is not None
+            arguments = values if inner else ()
+            frame = Frame("cpu_op", name, tuple(shapes), sequence=number, forward=forward, values=arguments)
+            self.begin(frame)
         held = self.allocate(keeps * ELEMENT_BYTES) if keeps else None
         for kernel in kernels:
             self.launch(kernel)
@@ -319,7 +320,7 @@ class Layers:
     def _attention(self) -> None:
         back = self.kernels.flash("flash_backward", self.tokens, self.part)
         shape = (self.job.batch, 8, self.tokens // self.job.batch, max(self.part // 8, 1))
-        given = (shape,) * 5 + (shape[:3],) + ((),) * 6
+        input_shapes = (shape,) * 5 + (shape[:3],) + ((),) * 6
 
         def causal(at: int) -> tuple[tuple[int, str], ...]:
             return ((at, "True"),)
@@ -329,7 +330,7 @@ class Layers:
             (shape, shape, shape, *((), ()) * self.job.inputs),
             (self.kernels.flash("flash", self.tokens, self.part),),
             "ScaledDotProductFlashAttentionBackward0",
-            (Work("aten::_scaled_dot_product_flash_attention_backward", back, given, causal(11)),),
+            (Work("aten::_scaled_dot_product_flash_attention_backward", back, input_shapes, causal(11)),),
             self.tokens * self.part,
             causal(4) * self.job.inputs,
         )
@@ -419,8 +420,8 @@ class Layers:
     def _elementwise(self, fault: str, mb: float, count: int, bandwidth: float) -> None:
         """Operators on a tensor, each on the result of the one before."""
         chain = [*islice(cycle(ELEMENTWISE[fault]), count)]
-        passes = sum(each[3] for each in chain)
-        fused = 2 + sum(each[2] - 1 for each in chain)  # its result, and each input once
+        passes = sum(op[3] for op in chain)
+        fused = 2 + sum(op[2] - 1 for op in chain)  # its result, and each input once
         lost = 1 - (bandwidth if fault == "slow-elementwise" else fused / max(passes, 1))
         shape = (max(round(mb * 1_000_000) // (ELEMENT_BYTES * self.hidden), 1), self.hidden)
         size = ELEMENT_BYTES * shape[0] * shape[1]
@@ -438,8 +439,8 @@ class Layers:
             size = self.variant.copied_bytes // len(self.stage_layers())
             rate = self.job.machine.host_bytes_per_ns
             self._copy(size // ELEMENT_BYTES, size, rate, "exposed-copies")
-        for each in self.variant.elementwise:
-            self._elementwise(*each)
+        for fault in self.variant.elementwise:
+            self._elementwise(*fault)
         if self.variant.extra_ns:
             with self.program.op("aten::clone", ((self.tokens, self.hidden),)):
                 self.program.launch(self.kernels.extra(self.variant.extra_ns))
@@ -592,10 +593,10 @@ class _Training(Layers):
         )
         gradient = self.model.collective(name, DATA, count)
         nodes = self.program.nodes
-        norms = [at for at, node in enumerate(nodes) if node.name == "NativeLayerNormBackward0"]
-        for at in norms[::2]:
+        norms = [index for index, node in enumerate(nodes) if node.name == "NativeLayerNormBackward0"]
+        for index in norms[::2]:
             lines = collective_lines(gradient, op, wait=not self.variant.overlap)
-            nodes[at] = replace(nodes[at], then=(*nodes[at].then, *lines))
+            nodes[index] = replace(nodes[index], then=(*nodes[index].then, *lines))
 
     def _optimizer(self) -> None:
         shards = self.job.data if self.job.sharded else 1

@@ -88,14 +88,14 @@ def classes(spans: Mapping[str, list[Span]]) -> Iterator[tuple[str, int]]:
     for kind, rows in spans.items():
         edges += [(start, kind, 1) for start, _ in rows] + [(end, kind, -1) for _, end in rows]
     running: dict[str, int] = defaultdict(int)
-    found: dict[str, int] = defaultdict(int)
+    ns_by_class: dict[str, int] = defaultdict(int)
     before = 0
-    for at, kind, change in sorted(edges):
-        name = "+".join(each for each in KINDS if running[each])
-        found[name] += at - before if name else 0
+    for time_ns, kind, change in sorted(edges):
+        name = "+".join(running_kind for running_kind in KINDS if running[running_kind])
+        ns_by_class[name] += time_ns - before if name else 0
         running[kind] += change
-        before = at
-    yield from sorted((name, ns) for name, ns in found.items() if ns)
+        before = time_ns
+    yield from sorted((name, ns) for name, ns in ns_by_class.items() if ns)
 
 
 class Launch(Struct):
@@ -117,16 +117,16 @@ class Launch(Struct):
 
 def launch_sums(launches: list[Launch]) -> Iterator[tuple[object, ...]]:
     """Launch statistics by function: state, function, counts and sums."""
-    found: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0] * 7)
-    for each in launches:
-        called, is_long = each.api is not None, each.call_ns > LONG_CALL_NS
-        short = called and not is_long and each.rows > 0 and each.gpu_ns < each.call_ns
-        delayed = each.delay_ns is not None and each.delay_ns > LONG_DELAY_NS
-        values = (called, each.rows, short, is_long, delayed, each.call_ns, each.gpu_ns)
-        sums = found[each.state, each.api]
+    sums_by_api: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0] * 7)
+    for launch in launches:
+        called, is_long = launch.api is not None, launch.call_ns > LONG_CALL_NS
+        short = called and not is_long and launch.rows > 0 and launch.gpu_ns < launch.call_ns
+        delayed = launch.delay_ns is not None and launch.delay_ns > LONG_DELAY_NS
+        values = (called, launch.rows, short, is_long, delayed, launch.call_ns, launch.gpu_ns)
+        sums = sums_by_api[launch.state, launch.api]
         for index, value in enumerate(values):
             sums[index] += value
-    yield from ((*key, *sums) for key, sums in found.items())
+    yield from ((*key, *sums) for key, sums in sums_by_api.items())
 
 
 SHARES = (50, 95, 99)
@@ -139,11 +139,11 @@ def queue(waits: list[tuple[int, int]]) -> tuple[int | None, ...]:
     changes = sorted([(launched, 0) for launched, _ in waits] + [(started, 1) for _, started in waits])
     by_change, by_time = Counter[int](), Counter[int]()
     length, before = 0, changes[0][0]
-    for at, is_start in changes:
-        by_time[length] += at - before
+    for time_ns, is_start in changes:
+        by_time[length] += time_ns - before
         length += -1 if is_start else 1
         by_change[length] += 1
-        before = at
+        before = time_ns
     span_ns = changes[-1][0] - changes[0][0]
     waited = sum(started - launched for launched, started in waits)
     lengths = (*_percentiles(by_change), *_percentiles(by_time))
@@ -181,8 +181,8 @@ def total(spans: list[Span]) -> int:
 
 def split(first: list[Span], second: list[Span], third: list[Span]) -> tuple[int, int, int]:
     """Length of the first, of the second without the first, of the third without both."""
-    one, two, three = total(first), total(first + second), total(first + second + third)
-    return one, two - one, three - two
+    first_ns, both_ns, all_ns = total(first), total(first + second), total(first + second + third)
+    return first_ns, both_ns - first_ns, all_ns - both_ns
 
 
 def overlapped(spans: list[Span], others: list[Span]) -> tuple[int, int]:
@@ -194,9 +194,9 @@ def overlapped(spans: list[Span], others: list[Span]) -> tuple[int, int]:
 def gaps(spans: list[Span]) -> Iterator[tuple[int, int, int]]:
     """Each gap as (index of the span that ends it, start, length); spans sorted by start and end."""
     reached: int | None = None
-    for place, (start, end) in enumerate(spans):
+    for index, (start, end) in enumerate(spans):
         if reached is not None and start > reached:
-            yield place, reached, start - reached
+            yield index, reached, start - reached
         reached = end if reached is None else max(reached, end)
 
 
@@ -374,13 +374,13 @@ class RankTruth:
 
     def _classify_without_launch(self) -> None:
         """Classifies activities without a launch: launched before the recording, or launch missing."""
-        first: dict[int, int] = {}
+        first_start: dict[int, int] = {}
         for row in self.rows:
             if row.call.at is not None:
-                first[row.stream] = min(first.get(row.stream, row.start_ns), row.start_ns)
+                first_start[row.stream] = min(first_start.get(row.stream, row.start_ns), row.start_ns)
         for row in self.rows:
             if row.call.at is None:
-                early = row.stream in first and row.start_ns < first[row.stream]
+                early = row.stream in first_start and row.start_ns < first_start[row.stream]
                 row.state = "before_window" if early else "missing"
 
     def _spans(self, *kinds: str) -> list[Span]:
@@ -412,30 +412,30 @@ class RankTruth:
         return rows
 
     def _groups(self) -> list[Row]:
-        found: dict[str | None, list[Span]] = defaultdict(list)
+        spans_by_group: dict[str | None, list[Span]] = defaultdict(list)
         for row in self.rows:
             if row.kind == "communication":
-                found[row.group].append((row.start_ns, row.end_ns))
-        other = self._spans("computation")
+                spans_by_group[row.group].append((row.start_ns, row.end_ns))
+        computation = self._spans("computation")
         result: list[Row] = []
-        for group, spans in found.items():
-            total, both = overlapped(spans, other)
+        for group, spans in spans_by_group.items():
+            total, both = overlapped(spans, computation)
             result.append((self.rank, self.device, group, total, both, total - both))
         return result
 
     def _launches(self) -> list[Launch]:
-        found: dict[int | str, Launch] = {}
+        launches: dict[int | str, Launch] = {}
         for row in self.rows:
             call = row.call
             if call.at is None:
-                launch = found.setdefault(row.state, Launch(row.state, None))
+                launch = launches.setdefault(row.state, Launch(row.state, None))
                 launch.row(row.end_ns - row.start_ns, None)
             else:
                 new = Launch(row.state, call.api, call.end_ns - call.start_ns)
-                launch = found.setdefault(call.correlation, new)
+                launch = launches.setdefault(call.correlation, new)
                 launch.row(row.end_ns - row.start_ns, row.start_ns - call.end_ns)
         lone = [Launch("no_gpu_activity", call.api, call.end_ns - call.start_ns) for call in self._alone()]
-        return [*found.values(), *lone]
+        return [*launches.values(), *lone]
 
     def _alone(self) -> list[Call]:
         """Calls of which the profiler lost all rows."""
@@ -443,12 +443,12 @@ class RankTruth:
         return [call for call in calls.values() if call.at is not None and not call.rows]
 
     def _launch(self, row: GpuActivity) -> Row:
-        call, known = row.call, row.call.at is not None
+        call, is_known = row.call, row.call.at is not None
         return (
-            self.rank, row.event_id, call.event_id if known else None, call.api if known else None, row.name,
-            row.kind, self.device, row.stream, call.end_ns - call.start_ns if known else None,
-            row.end_ns - row.start_ns, row.start_ns - call.end_ns if known else None,
-            row.start_ns - call.start_ns if known else None,
+            self.rank, row.event_id, call.event_id if is_known else None, call.api if is_known else None,
+            row.name, row.kind, self.device, row.stream, call.end_ns - call.start_ns if is_known else None,
+            row.end_ns - row.start_ns, row.start_ns - call.end_ns if is_known else None,
+            row.start_ns - call.start_ns if is_known else None,
         )  # fmt: skip
 
     def _coverage(self) -> list[Row]:
@@ -467,18 +467,18 @@ class RankTruth:
         return [(self.rank, self.device, *(sums[key] for key in keys))]
 
     def _quality(self) -> list[Row]:
-        found: dict[str, list[int]] = defaultdict(list)
+        by_rule: dict[str, list[int]] = defaultdict(list)
         for row in self.rows:
             if row.state != "known":
                 rule = "before_window" if row.state == "before_window" else "missing_launch"
-                found[rule].append(row.end_ns - row.start_ns)
+                by_rule[rule].append(row.end_ns - row.start_ns)
         if alone := self._alone():
-            found["launch_without_gpu_activity"] = [call.end_ns - call.start_ns for call in alone]
+            by_rule["launch_without_gpu_activity"] = [call.end_ns - call.start_ns for call in alone]
         for rows in self._by_stream().values():
             overlaps = list(stream_overlaps([(row.start_ns, row.end_ns) for row in rows]))
             if overlaps:
-                found["stream_overlap"] += overlaps
-        result: list[Row] = [(self.rank, rule, len(times), sum(times)) for rule, times in found.items()]
+                by_rule["stream_overlap"] += overlaps
+        result: list[Row] = [(self.rank, rule, len(times), sum(times)) for rule, times in by_rule.items()]
         if self.flows_without_start:
             result.append((self.rank, "flow_without_start", self.flows_without_start, None))
         return sorted(result, key=lambda row: str(row[1]))
@@ -513,25 +513,25 @@ class RankTruth:
 
     def _usual_latency_ns(self) -> int:
         """The median time from the return of a call to the start of its activity on an idle stream."""
-        found: list[int] = []
+        latencies: list[int] = []
         for rows in self._by_stream().values():
             reached = 0
             for row in rows:
                 if row.call.at is not None and reached <= row.call.start_ns < row.start_ns:
-                    found.append(max(row.start_ns - row.call.end_ns, 0))
+                    latencies.append(max(row.start_ns - row.call.end_ns, 0))
                 reached = max(reached, row.end_ns)
-        return sorted(found)[(len(found) - 1) // 2] if found else 0
+        return sorted(latencies)[(len(latencies) - 1) // 2] if latencies else 0
 
     def _stream_idle(self) -> list[Row]:
         """Idle time of each stream, including before its first and after its last activity."""
-        first = min((row.start_ns for row in self.rows), default=0)
-        last = max((row.end_ns for row in self.rows), default=0)
+        first_ns = min((row.start_ns for row in self.rows), default=0)
+        last_ns = max((row.end_ns for row in self.rows), default=0)
         result: list[Row] = []
         for stream, rows in sorted(self._by_stream().items()):
-            before, after = rows[0].start_ns - first, last - max(row.end_ns for row in rows)
+            before, after = rows[0].start_ns - first_ns, last_ns - max(row.end_ns for row in rows)
             edges = [("before_first", before, 1), ("after_last", after, 1)]
             causes = [*_idle_causes(rows), *(edge for edge in edges if edge[1])]
-            result += [(self.rank, self.device, stream, *found) for found in sorted(causes)]
+            result += [(self.rank, self.device, stream, *idle) for idle in sorted(causes)]
         return result
 
     def _queues(self) -> list[Row]:
@@ -553,8 +553,9 @@ def _statistics(lengths: list[int]) -> tuple[int, ...]:
 
 def _time_order(row: GpuActivity) -> tuple[int, ...]:
     """Sort key: start, end, then launch time if known."""
-    known = row.call.at is not None
-    return (row.start_ns, row.end_ns, not known, row.call.start_ns if known else 0, row.stream, row.event_id)
+    has_call = row.call.at is not None
+    called_ns = row.call.start_ns if has_call else 0
+    return (row.start_ns, row.end_ns, not has_call, called_ns, row.stream, row.event_id)
 
 
 _PARTS = ("host", "call", "latency", "queued")
@@ -566,34 +567,34 @@ def _idle_parts(rows: list[GpuActivity], usual_ns: int) -> list[tuple[str, int, 
     calls = [unknown.get(row.state, (row.call.start_ns, row.call.end_ns)) for row in rows]
     earliest = [*accumulate(reversed(calls), min)][::-1]
     ended = {row.end_ns: row for row in rows}
-    found: dict[str, list[int]] = defaultdict(list)
-    for at, began, length in gaps([(row.start_ns, row.end_ns) for row in rows]):
-        row, (called_ns, returned_ns) = rows[at], earliest[at]
+    gaps_by_part: dict[str, list[int]] = defaultdict(list)
+    for index, began, length in gaps([(row.start_ns, row.end_ns) for row in rows]):
+        row, (called_ns, returned_ns) = rows[index], earliest[index]
         if "GraphLaunch" in row.call.api and ended[began].call is row.call:
-            found["graph"].append(length)
+            gaps_by_part["graph"].append(length)
         elif row.state == "missing" and called_ns > began:
-            found["unknown"].append(length)
+            gaps_by_part["unknown"].append(length)
         else:
             edges = [called_ns, returned_ns, returned_ns + usual_ns]
             edges = [began, *(min(max(edge, began), row.start_ns) for edge in edges), row.start_ns]
             for name, (start, end) in zip(_PARTS, pairwise(edges), strict=True):
-                found[name] += [end - start] if end > start else []
-    return [(part, sum(lengths), len(lengths)) for part, lengths in sorted(found.items()) if lengths]
+                gaps_by_part[name] += [end - start] if end > start else []
+    return [(part, sum(lengths), len(lengths)) for part, lengths in sorted(gaps_by_part.items()) if lengths]
 
 
 def _idle_causes(rows: list[GpuActivity]) -> list[tuple[str, int, int]]:
     """Idle time of a stream by HTA's cause as (cause, ns, gaps); rows in time order."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for at, began, length in gaps([(row.start_ns, row.end_ns) for row in rows]):
-        call = rows[at].call
-        if rows[at].state == "missing":
+    gaps_by_cause: dict[str, list[int]] = defaultdict(list)
+    for index, began, length in gaps([(row.start_ns, row.end_ns) for row in rows]):
+        call = rows[index].call
+        if rows[index].state == "missing":
             cause = "unknown"
         elif call.at is not None and call.start_ns > began:
             cause = "host_wait"
         else:
             cause = "kernel_wait" if length < 30_000 else "other"
-        found[cause].append(length)
-    return [(cause, sum(lengths), len(lengths)) for cause, lengths in sorted(found.items())]
+        gaps_by_cause[cause].append(length)
+    return [(cause, sum(lengths), len(lengths)) for cause, lengths in sorted(gaps_by_cause.items())]
 
 
 # What is recorded: calls, GPU activities and steps of a rank, its clock and its profiling window.
@@ -702,8 +703,8 @@ def expected_steps(
         return []
     spans: dict[int | None, Span] = {}
     for row in rows:
-        first, last = spans.get(row.step, (row.start_ns, row.end_ns))
-        spans[row.step] = min(first, row.start_ns), max(last, row.end_ns)
+        start, end = spans.get(row.step, (row.start_ns, row.end_ns))
+        spans[row.step] = min(start, row.start_ns), max(end, row.end_ns)
     counts = (job.batch, job.batch, job.batch, job.batch * job.sequence)
     return [
         (rank, "decode", *counts, host[1] - host[0], span[1] - span[0] if span else None)

@@ -179,7 +179,7 @@ class RankSimulator:
         """What makes this rank alone slow costs additional computation, here without the noise of kernels."""
         faults = self.state.faults
         for kind in ("slow-rank", "slow-kernel", "more-work"):
-            if any(each.rank == self.rank for each in faults.of(kind, self.rank, step)):
+            if any(fault.rank == self.rank for fault in faults.of(kind, self.rank, step)):
                 lost = self._computation_ns(faults, step) - self._computation_ns(faults.without(kind), step)
                 out.truth.lose(kind, round(lost))
 
@@ -188,9 +188,9 @@ class RankSimulator:
         factors = faults.kernel_factors(self.rank, step)
         ns = 0.0
         for _, operand in self.state.tape(faults.variant(self.stage, self.rank, step)):
-            for each in operand.nodes if isinstance(operand, Graph) else [operand]:
-                if isinstance(each, Kernel) and each.kind == "computation":
-                    ns += each.ns * factors.get(each.key, 1.0)
+            for kernel in operand.nodes if isinstance(operand, Graph) else [operand]:
+                if isinstance(kernel, Kernel) and kernel.kind == "computation":
+                    ns += kernel.ns * factors.get(kernel.key, 1.0)
         return ns * self.state.noise.step(step) * faults.compute_factor(self.rank, step)
 
     def begin(self, frame: Frame) -> None:
@@ -263,8 +263,8 @@ class RankSimulator:
 
     def _length(self, kernel: Kernel) -> int:
         self.turn = turn = (self.turn + 1) % TABLE
-        own = kernel.ns * self.kernels.get(kernel.key, self.gpu) >> 20
-        return own * self.state.noise.table[turn] >> 20
+        own_ns = kernel.ns * self.kernels.get(kernel.key, self.gpu) >> 20
+        return own_ns * self.state.noise.table[turn] >> 20
 
     def _collective(self, operand: Operand) -> Generator[Arrival]:
         assert isinstance(operand, Collective)
@@ -284,14 +284,14 @@ class RankSimulator:
         number = self.seen.get(group.name, 0)
         self.seen[group.name] = number + 1
         yield group, arrives
-        last = self.state.rendezvous.last(group, number)
-        ends = last + self.state.rendezvous.transfer_ns(group, operand, number)
+        last_ns = self.state.rendezvous.last(group, number)
+        ends = last_ns + self.state.rendezvous.transfer_ns(group, operand, number)
         if self.out is not None:
             # Time since the previous collective of the group, by cause.
             data, host, compute, waited = self.previous.get(group.name, (0, 0, 0, 0))
-            now = parts(path, arrives)
-            since = now[0] - data, now[1] - host, now[2] - compute, now[3] - waited
-            self.out.collective(operand, group, number, arrives, last, ends, since)
+            reached = parts(path, arrives)
+            since = reached[0] - data, reached[1] - host, reached[2] - compute, reached[3] - waited
+            self.out.collective(operand, group, number, arrives, last_ns, ends, since)
             self.previous[group.name] = parts(path + (ends - arrives << WAIT_SHIFT), ends)
         return group, ends
 
@@ -299,22 +299,22 @@ class RankSimulator:
         """A captured graph: one launch, its nodes in sequence."""
         assert isinstance(operand, Graph)
         start = self._call(self.state.graph_api)
-        at, path = self._first_start(COMPUTE, start)
+        start_ns, path = self._first_start(COMPUTE, start)
         if self.out is not None:
             self.out.graph(self.state.graph_api, operand, start, self.now)
         for node, member in enumerate(operand.nodes):
             if isinstance(member, Collective):
-                group, ends = yield from self._join_collective(member, at, path)
-                path += ends - at << WAIT_SHIFT
-                self._node(member.kernel, node, at, ends, group, member)
+                group, ends = yield from self._join_collective(member, start_ns, path)
+                path += ends - start_ns << WAIT_SHIFT
+                self._node(member.kernel, node, start_ns, ends, group, member)
             else:
-                ends = at + self._length(member)
-                path += ends - at << COMPUTE_SHIFT
-                self._node(member, node, at, ends, None, None)
+                ends = start_ns + self._length(member)
+                path += ends - start_ns << COMPUTE_SHIFT
+                self._node(member, node, start_ns, ends, None, None)
             self.tails[COMPUTE], self.paths[COMPUTE] = ends, path
-            at = ends + GRAPH_GAP_NS
+            start_ns = ends + GRAPH_GAP_NS
             if node == len(operand.nodes) // 2:
-                at += self.graph_gap_ns
+                start_ns += self.graph_gap_ns
 
     def _node(self, kernel: Kernel, node: int, begins: int, ends: int, group: Group | None,
               collective: Collective | None) -> None:  # fmt: skip
@@ -334,9 +334,9 @@ class RankSimulator:
     def wait(self, event: Event) -> None:
         """Lets a stream wait for an event."""
         start = self._call(self.state.wait_api)
-        at, path, marked = self.events.get(event.name, (0, 0, 0))
-        if at > self.tails.get(event.waiter, 0):
-            self.tails[event.waiter], self.paths[event.waiter] = at, path
+        reached_ns, path, marked = self.events.get(event.name, (0, 0, 0))
+        if reached_ns > self.tails.get(event.waiter, 0):
+            self.tails[event.waiter], self.paths[event.waiter] = reached_ns, path
         if self.out is not None:
             between = event.waiter, event.stream
             self.out.sync(self.state.wait_api, "Stream Wait Event", *between, start, self.now, marked)
@@ -466,8 +466,8 @@ def simulate(
     """
     started = perf_counter()
     if job is None:
-        given = settings.get("injections", ())
-        parsed = tuple(each if isinstance(each, Injection) else Injection.parse(each) for each in given)
+        injections = settings.get("injections", ())
+        parsed = tuple(text if isinstance(text, Injection) else Injection.parse(text) for text in injections)
         job = Job(**{**settings, "injections": parsed})
     state = JobState(job)
     resolve_collectives(state)
@@ -499,15 +499,15 @@ def simulate(
 
 def _check_groups(state: JobState) -> None:
     """Raises UnknownName or ParamError for an injection into an unknown group or collective."""
-    for each in state.faults.all:
-        if "group" not in each.values:
+    for fault in state.faults.all:
+        if "group" not in fault.values:
             continue
-        name = each.text_value("group")
+        name = fault.text_value("group")
         if name not in state.groups.names():
             raise UnknownName("group", name, state.groups.names(), "a job with one rank has no groups")
         count = state.rendezvous.count(name)
-        if "collective" in each.values and not 0 <= each.number("collective") < count:
-            raise ParamError(f"{name} has no collective {each.values['collective']}", f"it has {count}")
+        if "collective" in fault.values and not 0 <= fault.number("collective") < count:
+            raise ParamError(f"{name} has no collective {fault.values['collective']}", f"it has {count}")
 
 
 def _write_rank(
@@ -536,8 +536,8 @@ def _facts(job: Job, state: JobState, groups: list[Group], events: int) -> dict[
         "truth": 1,
         "job": job.as_json(),
         "injected": [
-            {"kind": each.kind, "rank": each.rank, "step": each.step, **each.values}
-            for each in job.injections
+            {"kind": fault.kind, "rank": fault.rank, "step": fault.step, **fault.values}
+            for fault in job.injections
         ],
         "missing_ranks": missing,
         "events": events,
@@ -568,12 +568,12 @@ def _record(state: JobState, rank: int, write: Callable[[str], int]) -> tuple[Re
     """Writes the trace of a rank; returns its recorder and event count."""
     job = state.job
     write(head(job, rank, state.groups.all_of(rank)))
-    first = True
+    is_first = True
 
     def write_events(texts: list[str]) -> None:
-        nonlocal first
-        write(("" if first else ",") + ",".join(texts))
-        first = False
+        nonlocal is_first
+        write(("" if is_first else ",") + ",".join(texts))
+        is_first = False
 
     recorder = Recorder(job, rank, state.faults, write_events)
     naming = names(recorder.text, recorder.window_ns(0)[0])
@@ -583,16 +583,17 @@ def _record(state: JobState, rank: int, write: Callable[[str], int]) -> tuple[Re
     ends_ns = state.ends[rank]  # known from resolve_collectives
     recorder.write_root_frames(ends_ns + 500)
     merged = [(rank + 1) % job.ranks] if state.faults.ever("merge-files", rank) else []
-    recorders = {rank: recorder} | {each: Recorder(job, each, state.faults, write_events) for each in merged}
-    for each, out in recorders.items():
-        for _ in RankSimulator(state, each, out).run():
+    recorders = {rank: recorder}
+    recorders |= {other: Recorder(job, other, state.faults, write_events) for other in merged}
+    for written_rank, out in recorders.items():
+        for _ in RankSimulator(state, written_rank, out).run():
             pass  # all collectives are resolved
         out.flush()
-    rest = [*([] if job.dialect == "new" else naming)]
-    rest += closing(recorder.text, *recorder.window_ns(ends_ns + 1_000))
-    write_events(rest)
+    last_texts = [*([] if job.dialect == "new" else naming)]
+    last_texts += closing(recorder.text, *recorder.window_ns(ends_ns + 1_000))
+    write_events(last_texts)
     write(tail(job, rank))
-    return recorder, sum(out.written for out in recorders.values()) + len(rest)
+    return recorder, sum(out.written for out in recorders.values()) + len(last_texts)
 
 
 class TruthFile:
