@@ -190,17 +190,17 @@ def _hint(key: str, annotation: Any) -> str:
     """A hint what to write for a key of this type."""
     if choices := _choices(annotation):
         return f"write one of {', '.join(choices)}"
-    text = str(annotation)
+    type_name = str(annotation)
     for word, value in (("bool", "true or false"), ("tuple", '["…"]'), ("int", "1"), ("str", '"text"')):
-        if word in text:
+        if word in type_name:
             return f"write {key} = {value}"
     return f"correct {key}"
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
     """The values of a Literal, also if it is optional."""
-    nested = [_choices(each) for each in get_args(annotation) if not isinstance(each, str)]
-    return tuple(each for each in get_args(annotation) if isinstance(each, str)) or sum(nested, ())
+    nested = [_choices(type_) for type_ in get_args(annotation) if not isinstance(type_, str)]
+    return tuple(type_ for type_ in get_args(annotation) if isinstance(type_, str)) or sum(nested, ())
 
 
 def entries(found: Mapping[str, Any], shape: type[_Shape], place: Place, section: str) -> dict[str, _Shape]:
@@ -224,7 +224,7 @@ def split(text: str, path: PurePath) -> tuple[dict[str, Any], Place, str, int]:
     source = path.as_posix()
     if lines[0].rstrip() != "-- /// tw":
         raise ContractError(f"{source}:1: no contract", "begin the file with the line `-- /// tw`")
-    end = next((n for n, line in enumerate(lines) if n and line.rstrip() == "-- ///"), None)
+    end = next((number for number, line in enumerate(lines) if number and line.rstrip() == "-- ///"), None)
     if end is None:
         raise ContractError(f"{source}:1: the block has no end", "close it with the line `-- ///`")
     for number, line in enumerate(lines[1:end], start=2):
@@ -448,10 +448,10 @@ def _summary(block: Head | FormatHead, place: Place) -> str:
 
 def _requires(block: Head, place: Place) -> tuple[Ref, ...]:
     refs = []
-    for text in distinct(block.requires, "requires", place):
-        match = _REF.fullmatch(text)
+    for name in distinct(block.requires, "requires", place):
+        match = _REF.fullmatch(name)
         if match is None:
-            raise place.error(f"requires {text!r} has no version", 'write "name@version"', "requires")
+            raise place.error(f"requires {name!r} has no version", 'write "name@version"', "requires")
         refs.append(Ref(match[1], int(match[2])))
     if len({ref.name for ref in refs}) < len(refs):
         raise place.error("requires names two versions of one table", "keep one of them", "requires")

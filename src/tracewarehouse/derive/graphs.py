@@ -326,7 +326,7 @@ def _row(how: str, possible: Sequence[tuple[Capture, Launch]]) -> dict[str, Any]
         "capture_op_id": launch.op_id if is_only_one else None,
     }
     for name in _OF_LAUNCH:
-        values = {getattr(each, name) for _, each in possible}
+        values = {getattr(launch, name) for _, launch in possible}
         row[name] = values.pop() if len(values) == 1 else None
     return row
 
@@ -347,17 +347,17 @@ class _Matcher(Struct):
         return self._matches[key]
 
     def _of(self, captures: Sequence[Capture], shape: str, may_be_cut: bool) -> _Match | None:
-        named = _aligned(captures, self.replays.names[shape], may_be_cut)
-        exact = tuple(each for each in named if each[1].exact)
+        aligned = _aligned(captures, self.replays.names[shape], may_be_cut)
+        exact = tuple(match for match in aligned if match[1].exact)
         if exact:
             return _Match("same_list", exact)
-        if named:
-            fewest = min(len(capture.launches) for capture, _ in named)
-            return _Match("aligned", tuple(each for each in named if len(each[0].launches) == fewest))
+        if aligned:
+            fewest = min(len(capture.launches) for capture, _ in aligned)
+            return _Match("aligned", tuple(match for match in aligned if len(match[0].launches) == fewest))
         activities = self.replays.activities[shape]
-        places = Alignment(tuple((position,) for position in range(len(activities))), True)
+        in_order = Alignment(tuple((position,) for position in range(len(activities))), True)
         unnamed = tuple(
-            (capture, places)
+            (capture, in_order)
             for capture in captures
             if capture.names is None and capture.activities == activities
         )
@@ -370,7 +370,7 @@ def _aligned(
     """The captures with named launches that a replay of these names aligns with."""
     known: Mapping[tuple[str, ...], Alignment | None] = {
         captured: align(captured, names, may_be_cut=may_be_cut)
-        for captured in {each.names for each in captures if each.names is not None}
+        for captured in {capture.names for capture in captures if capture.names is not None}
     }
     return [
         (capture, alignment)
@@ -400,11 +400,12 @@ class CaptureRuns(Struct, frozen=True):
                 yield self.named, rank.rank if rank.rank in ranks else ranks[0]
             return
         file_name = _file_name(rank)
-        candidates = [(each, other) for each in self.others for other in each.by_rank if _fits(rank, other)]
-        for each, other in sorted(
-            candidates, key=lambda one: (-len(commonprefix((file_name, _file_name(one[1])))), one[0].run)
+        candidates = [(run, other) for run in self.others for other in run.by_rank if _fits(rank, other)]
+        for run, other in sorted(
+            candidates,
+            key=lambda place: (-len(commonprefix((file_name, _file_name(place[1])))), place[0].run),
         ):
-            yield each, other.rank
+            yield run, other.rank
 
     def state(self, ranks: Iterable[Rank]) -> list[Json]:
         """What is searched, for the question whether a stored derivation is current."""
@@ -431,12 +432,12 @@ def derive_graphs(store: Store, catalog: Catalog, selected: SelectedRun, capture
     ranks: dict[int, tuple[str, ...]] = dict.fromkeys(selected.ranks, ())
     if all(fact.get("hash") == current_hash and fact.get("searched") == searched for fact in stored):
         return Derived(selected.run, ranks, None, (), _counts(stored))
-    found = _attribute_ranks(store, catalog, selected, captures)
-    if not found:
+    rows_by_rank = _attribute_ranks(store, catalog, selected, captures)
+    if not rows_by_rank:
         notice = f"{selected.run}: no graph launches with GPU activities"
         return Derived(selected.run, ranks, None, (notice,))
-    facts = {rank: _rank_fact(found.get(rank), searched) for rank in selected.ranks}
-    tables = {_TABLE: {rank: attributed.rows for rank, attributed in found.items()}}
+    facts = {rank: _rank_fact(rows_by_rank.get(rank), searched) for rank in selected.ranks}
+    tables = {_TABLE: {rank: attributed.rows for rank, attributed in rows_by_rank.items()}}
     version = publish_tables(store, catalog, selected, NAME, (tables, facts))
     counts = _counts(list(facts.values()))
     return Derived(selected.run, ranks, version.number if version else None, (), counts)

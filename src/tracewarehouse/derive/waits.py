@@ -171,10 +171,10 @@ class Waits(Struct, frozen=True):
 
     def by_partner(self, queries: Queries, ranks: int) -> PartnerWaits:
         """How long each rank waited for each partner between two times; `ranks` is the number of ranks."""
-        wanted, place = queries.distinct()
-        parts = list(self._parts(wanted, ranks))
+        distinct_queries, place = queries.distinct()
+        batches = list(self._parts(distinct_queries, ranks))
         joined = (
-            np.concatenate([getattr(part, name) for part in parts])
+            np.concatenate([getattr(batch, name) for batch in batches])
             for name in ("query", "partner", "wait_ns", "end_ns", "stream", "certain")
         )
         return PartnerWaits(*joined).per(place)

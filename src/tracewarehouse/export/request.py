@@ -137,12 +137,12 @@ def export_request(
     plain: bool = False,
 ) -> ExportRequest:
     """A validated request; raises ParamError for an invalid time, and for several time ranges."""
-    given = {
+    choices = {
         hints.Hint("start or end", "--from or --to"): start is not None or end is not None,
         hints.Hint("step", "--step"): step is not None,
         hints.Hint("around", "--around"): around is not None,
     }
-    ranges = [option for option, is_given in given.items() if is_given]
+    ranges = [option for option, is_given in choices.items() if is_given]
     if len(ranges) > 1:
         options = " and ".join("{}" for _ in ranges)
         raise ParamError(hints.fill(options + " both select a time range", *ranges), "use one of them")
@@ -298,7 +298,7 @@ def _first_event(
         return None
     rank, clock = next(iter(clocks.items()))
     starts = ((rank_of_run.rank, rank_of_run.facts.get("start_ns")) for rank_of_run in run.by_rank)
-    firsts = [start - by_rank[other].offset_ns for other, start in starts if isinstance(start, int)]
+    firsts = [start - by_rank[number].offset_ns for number, start in starts if isinstance(start, int)]
     return min(firsts) + by_rank[rank].offset_ns - clock.offset_ns if firsts else None
 
 
@@ -320,7 +320,8 @@ def _requested_range(
 def _on_each_clock(times: TimeRange, clocks: Mapping[int, Clock], clock: Clock) -> dict[int, TimeRange]:
     """A time range by one clock, by the clock of each rank."""
     start, end = times[0] - clock.offset_ns, times[1] - clock.offset_ns
-    return {rank: (start + each.offset_ns, end + each.offset_ns) for rank, each in clocks.items()}
+    offsets = {rank: clock.offset_ns for rank, clock in clocks.items()}
+    return {rank: (start + offset_ns, end + offset_ns) for rank, offset_ns in offsets.items()}
 
 
 def _resolve(moment: Moment | None, first: int, default: int) -> int:

@@ -599,7 +599,7 @@ def export_run(
         hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
         raise ParamError(f"{selected.run} has several ranks", hint)
     read = dependencies(catalog, contracts_read(catalog, request))
-    selection.store.headers(each.main for each in selected.by_rank)  # raises if a manifest is damaged
+    selection.store.headers(rank.main for rank in selected.by_rank)  # raises if a manifest is damaged
     check_unexpired(read, [selected])
     (run_read,) = selection.queryable(read, all_ranks.selected(), (), Level.FULL).selected
     return export(selection.store, catalog, run_read, selected.ranks, request, findings)

@@ -360,15 +360,15 @@ def _null_columns(
     """A notice for the columns that the SQL names and that some runs were stored without."""
     for table in tables:
         serving = catalog.compatible(table)
-        older = [each for each in serving if each.version < table.version]
+        older = [version for version in serving if version.version < table.version]
         if not older:
             continue
-        runs = _lacking(selected, table, {each.version for each in serving if each not in older})
+        runs = _lacking(selected, table, {version.version for version in serving if version not in older})
         older_names = {column.name for column in older[0].columns}
         added = [column.name for column in table.columns if column.name not in older_names]
-        named = [name for name in added if names is None or name in names]
-        if runs and named:
-            column = f"{table.name}.{', '.join(named)}"
+        named_columns = [name for name in added if names is None or name in names]
+        if runs and named_columns:
+            column = f"{table.name}.{', '.join(named_columns)}"
             yield hints.fill("{} is null in {}, stored without it: {}", column, _named(runs), _UPGRADE)
 
 
@@ -510,7 +510,8 @@ def _plural(count: int, word: str) -> str:
 def compatible_tables(catalog: Catalog, contracts: Iterable[Contract]) -> frozenset[tuple[str, int]]:
     """Name and version of each stored table that can be read for these contracts."""
     stored = (table for table in contracts if table.is_stored)
-    return frozenset((each.name, each.version) for table in stored for each in catalog.compatible(table))
+    readable = (contract for table in stored for contract in catalog.compatible(table))
+    return frozenset((contract.name, contract.version) for contract in readable)
 
 
 def intact_runs(
@@ -604,8 +605,8 @@ def _fault(
     store: Versions, files: Iterable[TableFile], problems: Mapping[str, str], level: Level
 ) -> str | None:
     for file in files:
-        what = problems.get(file.path) or fault(store.path(file.path), file, level)
-        if what is not None:
+        problem = problems.get(file.path) or fault(store.path(file.path), file, level)
+        if problem is not None:
             store.files.forget(file.path)
-            return f"{file.path}: {what}"
+            return f"{file.path}: {problem}"
     return None

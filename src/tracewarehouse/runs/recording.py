@@ -57,9 +57,9 @@ def recording(version: RunVersion, expected: int | None, ranks: Iterable[int]) -
     """The rows of a run and of these ranks; what compares ranks compares all of the run."""
     reasons = limits(version, expected, ranks)
     limited = {reason.rank for reason in reasons}
-    chosen = set(ranks)
+    chosen_ranks = set(ranks)
     for rank in version.by_rank:
-        if rank.rank not in chosen:
+        if rank.rank not in chosen_ranks:
             continue
         reasons += [] if rank.rank in limited else [Reason(version.run, rank.rank, SOUND)]
         reasons += _of_rank(rank, _NOT_RECORDED)
@@ -69,8 +69,8 @@ def recording(version: RunVersion, expected: int | None, ranks: Iterable[int]) -
 def limits(version: RunVersion, expected: int | None, ranks: Iterable[int]) -> list[Reason]:
     """The limits of a run and of these ranks: few, whatever the number of ranks."""
     of_run, of_ranks = _limits(version, expected)
-    chosen = set(ranks)
-    return [*of_run, *(reason for reason in of_ranks if reason.rank in chosen)]
+    chosen_ranks = set(ranks)
+    return [*of_run, *(reason for reason in of_ranks if reason.rank in chosen_ranks)]
 
 
 @once_per_version
@@ -199,10 +199,10 @@ def _late_ns(version: RunVersion, windows: Mapping[int, tuple[int, int]]) -> Ite
     """
     if len(windows) < 2:
         return
-    starts, ends = (sorted(each) for each in zip(*windows.values(), strict=True))
+    starts, ends = (sorted(ns) for ns in zip(*windows.values(), strict=True))
     shortest = min(end - start for start, end in windows.values())
     steps = (rank.facts.get("step_ns") for rank in version.by_rank)
-    step_ns = max((each for each in steps if isinstance(each, int)), default=0)
+    step_ns = max((ns for ns in steps if isinstance(ns, int)), default=0)
     allowed = max(_LATE_NS, _LATE_SHARE * shortest, _LATE_STEPS * step_ns)
     middle = len(windows) // 2
     shifted = {

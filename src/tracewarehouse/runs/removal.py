@@ -60,8 +60,8 @@ def expiring(version: RunVersion, rules: Iterable[Rule], now: datetime) -> dict[
             if source.rank in keeping or age < rule.age:
                 continue
             for table in {file.table for file in source.files}.intersection(rule.tables):
-                why: Json = {"at": now.astimezone(UTC).date().isoformat(), "rule": rule.number}
-                by_rank.setdefault(source.rank, {}).setdefault(table, why)
+                reason: Json = {"at": now.astimezone(UTC).date().isoformat(), "rule": rule.number}
+                by_rank.setdefault(source.rank, {}).setdefault(table, reason)
     return by_rank
 
 
@@ -176,10 +176,10 @@ def _remove_all(removals: Sequence[tuple[str, Callable[[], object]]]) -> None:
         except TwError as error:
             if not number:
                 raise
-            done, rest = (
+            done, remaining = (
                 ", ".join(run for run, _ in part) for part in (removals[:number], removals[number:])
             )
-            raise PartlyDone(f"removed {done}, but not {rest}: {error.message}", error.hint) from error
+            raise PartlyDone(f"removed {done}, but not {remaining}: {error.message}", error.hint) from error
 
 
 def pending_runs(store: Store, names: Iterable[str]) -> dict[str, int]:

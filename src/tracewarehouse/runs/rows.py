@@ -164,19 +164,19 @@ def built_rows(
 
     Headers are read from the commits only if `columns` (None: all) includes them.
     """
-    chosen = contract.columns if columns is None else tuple(columns)
+    read = contract.columns if columns is None else tuple(columns)
     if contract.name == "runs":
         return [run_row(run.version) for run in selected]
     if contract.name == "recording_reasons":
         by_run = (recording(run.version, expected_ranks(run.version), run.ranks) for run in selected)
         return [asdict(reason) for reasons in by_run for reason in reasons]
     if contract.name == "rank_sources":
-        return [_source_row(chosen, source) for run in selected for source in run.sources]
+        return [_source_row(read, source) for run in selected for source in run.sources]
     ranks = [(run.version, rank) for run in selected for rank in run.by_rank]
-    names = {column.name for column in chosen}
+    names = {column.name for column in read}
     headers = _headers(store, [rank for _, rank in ranks]) if _HEADER in names else {}
     starts = {run.run: common_start_ns(run.version) for run in selected} if _COMMON_START in names else {}
-    return [_rank_row(chosen, version, rank, headers, starts.get(version.run)) for version, rank in ranks]
+    return [_rank_row(read, version, rank, headers, starts.get(version.run)) for version, rank in ranks]
 
 
 def _headers(store: Versions, ranks: Sequence[Rank]) -> Mapping[str, str]:
@@ -403,21 +403,21 @@ NOTHING_STORED = hints.fill("the warehouse is empty: {} ingests traces", hints.i
 def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -> tuple[str, ...]:
     """A line each for GPU time without a known launch (if launches are needed), damaged and missing ranks."""
     lines = _coverage(selected) if contract and "launches" in contract.needs else []
-    damaged = [rank for each in selected for rank in each.by_rank if rank.status == "damaged"]
+    damaged = [rank for run in selected for rank in run.by_rank if rank.status == "damaged"]
     if damaged:
         named = ", ".join(f"{rank.run} rank {rank.rank}" for rank in damaged[:3])
         more = ", …" if len(damaged) > 3 else ""
         ranks = "rank has a damaged trace" if len(damaged) == 1 else "ranks have damaged traces"
         lines.append(f"{len(damaged)} {ranks} ({named}{more})")
     recorded: list[str] = []
-    for each in selected:
-        expected = expected_ranks(each.version) or 0
-        recorded_limits = recording_limits([each])
-        missing, _ = missing_ranks(each.version.ranks, expected)
+    for run in selected:
+        expected = expected_ranks(run.version) or 0
+        recorded_limits = recording_limits([run])
+        missing, _ = missing_ranks(run.version.ranks, expected)
         if relevant := [limit for limit in recorded_limits if _matters(contract, limit)]:
-            recorded.append(f"recording of {each.run}: {recording_verdict(relevant)}")
+            recorded.append(f"recording of {run.run}: {recording_verdict(relevant)}")
         if missing and all(limit["reason"] != "ranks_missing" for limit in recorded_limits):
-            lines.append(f"{each.run} is incomplete: {expected - missing} of {expected} ranks")
+            lines.append(f"{run.run} is incomplete: {expected - missing} of {expected} ranks")
     if len(recorded) > _NAMED_RUNS + 1:
         more = f"recordings of {len(recorded) - _NAMED_RUNS} more runs have limits: analysis recording"
         recorded = [*recorded[:_NAMED_RUNS], more]

@@ -509,10 +509,10 @@ class Groups:
         stage, copy, part = job.coordinates(rank)
         if scope == TENSOR:
             number = stage * job.data + copy
-            ranks = tuple(job.rank_at(stage, copy, each) for each in range(job.tensor))
+            ranks = tuple(job.rank_at(stage, copy, position) for position in range(job.tensor))
         elif scope == DATA:
             number = stage * job.tensor + part
-            ranks = tuple(job.rank_at(stage, each, part) for each in range(job.data))
+            ranks = tuple(job.rank_at(stage, position, part) for position in range(job.data))
         else:
             number = (edge * job.data + copy) * job.tensor + part
             ranks = (job.rank_at(edge, copy, part), job.rank_at(edge + 1, copy, part))

@@ -601,7 +601,7 @@ def _has_enough_steps(side: Selection, on_host: bool) -> bool:
     most_steps: Counter[str] = Counter()
     for (run, _), count in Counter((row["run_id"], row["rank"]) for row in steps).items():
         most_steps[run] = max(most_steps[run], count)
-    return all(most_steps[each.run] >= MIN_STEPS for each in side.selected())
+    return all(most_steps[chosen.run] >= MIN_STEPS for chosen in side.selected())
 
 
 def side_times(name: str, side: Selection, per: str) -> SideTimes:
@@ -650,5 +650,5 @@ def host_times(name: str, side: Selection, per: str) -> SideTimes:
 def _check_not_empty(name: str, times: SideTimes, lacking: str, hint: str | None) -> SideTimes:
     if len(times.parts if times.intervals is None else times.intervals):
         return times
-    reason = ", ".join(sorted({each.reason for each in times.parts.skipped})) or lacking
+    reason = ", ".join(sorted({rank.reason for rank in times.parts.skipped})) or lacking
     raise TwError(f"{name} has no data to break down: {reason}", hint)

@@ -91,9 +91,9 @@ def _cause(
     ranks, candidates = {row.part for row in late}, []
     for (rank, name), row in parts.own.items():
         if rank in ranks:
-            theirs = [parts.own.get((each.part, name), Row(name, ZERO, ZERO)) for each in others]
+            theirs = [parts.own.get((peer.part, name), Row(name, ZERO, ZERO)) for peer in others]
             candidates.append((_beyond([row], theirs, toward)[0], row))
-    candidates.sort(key=lambda each: -each[0])
+    candidates.sort(key=lambda peer: -peer[0])
     cause = first_cause([row for beyond, row in candidates if beyond > 0], blocking)
     return cause, next((beyond for beyond, row in candidates if row is cause), ZERO)
 
@@ -386,12 +386,12 @@ def spread(parts: Breakdown) -> tuple[Share, ...]:
 def spread_notes(parts: Breakdown) -> Iterator[str]:
     """The kernels and idle causes, and the rank, that most of the spread comes from."""
     shares, between = spread(parts), f"{parts.replicate}s"
-    kernels = [each for each in shares if each.level == "kernels" and each.share >= _LEAST][:_MOST_NAMED]
+    kernels = [row for row in shares if row.level == "kernels" and row.share >= _LEAST][:_MOST_NAMED]
     if kernels:
         listed = ", ".join(f"{_name(share.name)} ({100 * share.share:.0f} %)" for share in kernels)
         yield f"the spread between {between} comes from {listed}"
-    own = [each for each in shares if each.level == "ranks" and each.name.endswith(OWN_WORK)]
-    total = sum(max(each.share, 0.0) for each in own)
+    own = [row for row in shares if row.level == "ranks" and row.name.endswith(OWN_WORK)]
+    total = sum(max(row.share, 0.0) for row in own)
     # A late rank lengthens the steps of the others as much, by waiting: compare own times only.
     if len(own) > 1 and own[0].share >= max(_LEAST, _MOST_OF_RANKS * total):
         rank, share = own[0].name.removesuffix(OWN_WORK), own[0].share / total

@@ -280,8 +280,8 @@ class Change(Struct, frozen=True):
     def line(self) -> str:
         """The verdict in one line."""
         per, whole = (self.breakdown.per, self.breakdown.whole) if self.breakdown else ("step", "step")
-        of = f"median {whole}" if per == "step" else f"mean {whole.partition(':')[2] or whole}"
-        return self.verdict.line(of, self.long_steps)
+        subject = f"median {whole}" if per == "step" else f"mean {whole.partition(':')[2] or whole}"
+        return self.verdict.line(subject, self.long_steps)
 
     def __repr__(self) -> str:
         """The verdict, and the largest rows of the breakdown as a table."""
@@ -351,7 +351,7 @@ def changes(
     if options.steps:
         base, head = base.of_steps(options.steps), head.of_steps(options.steps)
     first_steps_note = None
-    if not options.steps and any(each.what == "steps" for each in config_differences):
+    if not options.steps and any(difference.what == "steps" for difference in config_differences):
         base, head, first_steps_note = equal_positions(base, head, options.min_effect)
     work = None if options.normalize is None else read_work(options.normalize, base, head)
     parts: Breakdown | None = None
@@ -366,11 +366,11 @@ def changes(
     if first_steps_note is not None:
         step_verdict = replace(step_verdict, notices=(first_steps_note, *step_verdict.notices))
     known_test = _step_time_test(step_verdict)
-    earlier, alike = (_finder(each, options.normalize) for each in (options.earlier, options.alike))
+    earlier, alike = (_finder(finder, options.normalize) for finder in (options.earlier, options.alike))
     gate_options = GateOptions(options.alpha, earlier, alike, work)
     return Change(
-        base=tuple(each.run for each in base.selected()),
-        head=tuple(each.run for each in head.selected()),
+        base=tuple(run.run for run in base.selected()),
+        head=tuple(run.run for run in head.selected()),
         differences=config_differences,
         verdict=step_verdict,
         breakdown=parts,
@@ -403,8 +403,8 @@ def _verdict(
         if earlier is not None and work is not None:
             earlier = replace(earlier, values=tuple(value * work.scale for value in earlier.values))
         sides = [
-            by_job(each, side.selected())
-            for each, side in zip(measure(metric, base, head), (base, head), strict=True)
+            by_job(values, side.selected())
+            for values, side in zip(measure(metric, base, head), (base, head), strict=True)
         ]
         divisors = work.divisors if work else ({}, {})
         times = [

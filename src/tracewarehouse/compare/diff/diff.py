@@ -363,8 +363,8 @@ class Diff(Analyses[Result], Struct, frozen=True):
         unit, recorded = lengths(selections, answers) if grows else (None, [{}, {}])
         sides = zip(SIDES, answers, selections, steps or (None, None), recorded, strict=True)
         results = [
-            _SideResult(side, answer, selection.selected(), *others)
-            for side, answer, selection, *others in sides
+            _SideResult(side, answer, selection.selected(), *steps_and_lengths)
+            for side, answer, selection, *steps_and_lengths in sides
         ]
         comparison = compare(contract, self.by_rank, bool(steps), self.measure, unit)
         compared = self._compared(comparison, results)
@@ -435,7 +435,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
         from tracewarehouse.duck.engine import execute
 
         divisors, ranks, notices = _scope(comparison, results)
-        if line := other_kernel_rules(*(each.selected for each in results)):
+        if line := other_kernel_rules(*(side.selected for side in results)):
             notices.append(line)
         if self.measure is None and len(classifiers(comparison.measures, self.by_rank)) > 1:
             option, name = hints.option("measure", "NAME"), comparison.classifier.name
@@ -451,7 +451,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
             size = next(known_sizes, comparison.sizes[0])
             rows.sort(key=lambda row: -abs(row[f"delta_{size}"] or 0))
             keys = [tuple(row[key.name] for key in comparison.keys) for row in rows]
-            jobs = {run.run: run.job for each in results for run in each.selected}
+            jobs = {run.run: run.job for side in results for run in side.selected}
             verdicts = self._row_verdicts(con, comparison, keys, replicates, jobs)
         if size != comparison.sizes[0]:
             notices.append(f"rows are sorted by {size}, because {comparison.sizes[0]} is unknown")
@@ -515,7 +515,7 @@ class _SideResult(Struct, frozen=True):
         else:
             count = sum(self.replicates(("run_id", "step"), contract).values())
         if not count:
-            reason = ", ".join(sorted({each.reason for each in self.result.skipped})) or "no complete step"
+            reason = ", ".join(sorted({rank.reason for rank in self.result.skipped})) or "no complete step"
             command = hints.Hint("wh.select(runs=RUN).run(NAME)", "tw show NAME --run RUN")
             message = f"{self.side} has no data to compare: {reason}"
             raise TwError(message, hints.fill("{} explains why", command))
@@ -523,7 +523,7 @@ class _SideResult(Struct, frozen=True):
 
     def replicates(self, names: Sequence[str], contract: Contract, unit: str | None = None) -> Replicates:
         """Its jobs, or its complete steps by run, each with its number of ranks, or what they cover."""
-        ranks, jobs = self.ranks, {each.run: each.job for each in self.selected}
+        ranks, jobs = self.ranks, {chosen.run: chosen.job for chosen in self.selected}
         if self.steps is None:
             sizes: Counter[Replicate] = Counter()
             for run, of_run in sorted(self.parts(contract, unit).items()):
@@ -647,7 +647,8 @@ def _replicate_values(
     for row in con.execute(sql).fetchall():
         key, replicate = row[: len(comparison.keys)], row[len(comparison.keys) : -1]
         values[key][(jobs[replicate[0]],) if width == 1 else replicate] += float(row[-1] or 0)
-    return [[values[key].get(of, 0.0) / ranks for of, ranks in replicates.items()] for key in keys]
+    of_keys = (values[key] for key in keys)
+    return [[of_key.get(each, 0.0) / ranks for each, ranks in replicates.items()] for of_key in of_keys]
 
 
 def _verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[str, object]:

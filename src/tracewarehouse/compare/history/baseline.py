@@ -129,7 +129,7 @@ def _no_baseline(what: str, compared: Compared, record: str, unrecorded: int) ->
 def configuration(version: RunVersion, same: Sequence[str] = ()) -> Configuration:
     """GPU models, world size, framework up to its minor version, and the values of these labels."""
     names = (rank.facts.get("framework_version") for rank in version.by_rank)
-    framework = {".".join(str(each).split(".")[:2]) for each in names if each is not None}
+    framework = {".".join(str(version).split(".")[:2]) for version in names if version is not None}
     labels = tuple(version.labels.get(key) for key in same)
     return *version.hardware, tuple(sorted(framework)), labels
 
@@ -289,12 +289,12 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
     files = {kind: paths for kind, paths in recorded.items() if len(paths) >= _ENOUGH * most_runs}
     runs = [run for run in next(iter(files.values())) if all(run in paths for paths in files.values())]
     series = [
-        each
+        part_series
         for kind, paths in files.items()
-        for each in _part_series(kind, runs, *part_values(store, paths, *_SOURCES[kind][1:]))
+        for part_series in _part_series(kind, runs, *part_values(store, paths, *_SOURCES[kind][1:]))
     ]
     moved: dict[int, PartChange] = {}
-    for change in part_changes([*(each.adjusted for each in series), *(each.calls for each in series)]):
+    for change in part_changes([part.adjusted for part in series] + [part.calls for part in series]):
         part = change.part % len(series)
         if part not in moved or change.part >= len(series):
             moved[part] = change
@@ -325,10 +325,10 @@ def _moved(series: _Series, change: PartChange) -> MovedPart:
 
 def _events(runs: Sequence[str], moved: list[tuple[int, MovedPart]]) -> Iterator[PartsEvent]:
     """Changes within `_NEAR` runs of the first as one event, at the place of the largest."""
-    remaining = sorted(moved, key=lambda each: each[0])
+    remaining = sorted(moved, key=lambda item: item[0])
     while remaining:
-        together = [each for each in remaining if each[0] - remaining[0][0] <= _NEAR]
+        together = [item for item in remaining if item[0] - remaining[0][0] <= _NEAR]
         remaining = remaining[len(together) :]
-        together.sort(key=lambda each: -abs(each[1].ns[1] - each[1].ns[0]))
+        together.sort(key=lambda item: -abs(item[1].ns[1] - item[1].ns[0]))
         position = together[0][0]
         yield PartsEvent(runs[position - 1], runs[position], tuple(part for _, part in together))

@@ -466,8 +466,8 @@ _LEVEL = "─"
 
 def chart_lines(history: History, width: int) -> Iterator[str]:
     """The lines of text, each at most `width` characters unless run names are longer."""
-    for at, series in enumerate(history.series):
-        if at:
+    for index, series in enumerate(history.series):
+        if index:
             yield ""
         yield history.title(series)
         if series.known:
@@ -612,7 +612,7 @@ def _chart(history: History, series: Series) -> Mapping[str, object]:
         "top": _TOP,
         "bottom": _TOP + _HEIGHT,
         "ticks": [(_y(value, low, high), show(value, history.unit)) for value in round_values(low, high)],
-        "dots": [(axis.places[i], *_dot(point, low, high, history.unit)) for i, point in enumerate(measured)],
+        "dots": [(axis.places[n], *_dot(point, low, high, history.unit)) for n, point in enumerate(measured)],
         "levels": [*_level_lines(series, axis, low, high)],
         "changes": [
             (axis.before(number), f"{change.before} → {change.after}: {change.effect}")

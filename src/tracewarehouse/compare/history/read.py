@@ -129,7 +129,7 @@ def runs_with_results(store: Store, catalog: Catalog) -> tuple[SelectedRun, ...]
 
     Of the stored ones, only those with derived tables are read, which are part of the keys of results.
     """
-    derived = frozenset(each.name for each in catalog.tables() if each.derived)
+    derived = frozenset(table.name for table in catalog.tables() if table.derived)
     stored, entries = store.listing(lambda summary: derived.isdisjoint(summary.tables))
     versions = (*store.kept(entries), *stored)
     by_content = {(version.run.lower(), version.source): version for version in versions}
@@ -401,13 +401,13 @@ def _notices(
             "{} recorded with a different definition of {} ({}), shown as a separate series: {}",
             _count(differing, len(runs)), analysis.contract.ref, _some(differing), hints.record(),
         )  # fmt: skip
-    without = Counter(point.reason for each in series for point in each.points if point.value is None)
+    without = Counter(point.reason for line in series for point in line.points if point.value is None)
     for reason, count in without.items():
         yield f"{count:,} of {len(runs):,} runs {'has' if count == 1 else 'have'} no value: {reason}"
-    for each in series:
-        for remark in each.remarks():
-            yield f"{each.name}: {remark}" if each.name else remark
-    short = [each for each in series if len(each.known) < MIN_RUNS]
+    for line in series:
+        for remark in line.remarks():
+            yield f"{line.name}: {remark}" if line.name else remark
+    short = [line for line in series if len(line.known) < MIN_RUNS]
     if short:
         share = "" if len(series) == 1 else f" ({len(short)} of {len(series)} series have fewer)"
         yield f"change detection needs at least {MIN_RUNS} runs{share}"

@@ -175,10 +175,10 @@ class _Recorder:
     ) -> None:
         self.store, self.catalog, self.narrow, self.on_progress = store, catalog, narrow, on_progress
         self.analyses = [RecordedAnalysis.of(contract, catalog) for contract in analyses]
-        versions = [each.version for each in selected]
+        versions = [run.version for run in selected]
         self.present = {
-            each.contract.ref: {key for key, _ in store.recorded_of(each, versions).values()}
-            for each in self.analyses
+            analysis.contract.ref: {key for key, _ in store.recorded_of(analysis, versions).values()}
+            for analysis in self.analyses
         }
         self.missing = sum(len(self.without_result(analysis, selected)) for analysis in self.analyses)
         self.written_by_run: Counter[str] = Counter()
@@ -192,7 +192,7 @@ class _Recorder:
     ) -> list[SelectedRun]:
         """The runs that have no recorded result of the analysis."""
         present = self.present[analysis.contract.ref]
-        return [each for each in selected if present.isdisjoint(analysis.possible_keys(each.version))]
+        return [run for run in selected if present.isdisjoint(analysis.possible_keys(run.version))]
 
     def record_batch(self, batch: Sequence[SelectedRun]) -> None:
         """Records some runs, analysis by analysis."""

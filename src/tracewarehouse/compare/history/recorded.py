@@ -167,17 +167,17 @@ def recorded_values(store: Store, metric: Metric, read: Mapping[str, str], packs
     rolled = {location for key, location in locations.items() if key.endswith(ROLLUP)}
     with _connection(store, threads_for(metric)) as con:
         loose = [location for key, location in locations.items() if key not in packs.said]
-        metadata = {runs[path]: each for path, each in _metadata(con, loose)}
+        metadata = {runs[path]: facts for path, facts in _metadata(con, loose)}
         metadata |= {
             run: msgspec.json.decode(packs.said[key]) for key, run in read.items() if key in packs.said
         }
         _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
         con.execute(f"CREATE VIEW {ROWS} AS {_rows_sql(metric, list(runs), rolled, packed)}")
-        steps = _complete_steps(metric, {run: each["complete"] for run, each in metadata.items()})
+        steps = _complete_steps(metric, {run: facts["complete"] for run, facts in metadata.items()})
         # Runs without steps have no value among others that have some; nor those of an earlier release.
         lengths = {
-            run: {int(rank): length for rank, length in each.get("lengths", {}).items()}
-            for run, each in metadata.items()
+            run: {int(rank): length for rank, length in facts.get("lengths", {}).items()}
+            for run, facts in metadata.items()
         }
         unit = unit_of(any, lengths.values()) if metric.grows(steps is not None) else None
         ranks = {

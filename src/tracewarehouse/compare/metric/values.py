@@ -56,7 +56,7 @@ def lengths(
 
     They are per step if all ranks with data in the results have steps.
     """
-    skipped = {(each.run_id, each.rank) for result in results for each in result.skipped}
+    skipped = {(gap.run_id, gap.rank) for result in results for gap in result.skipped}
     by_side: list[dict[str, dict[int, Length]]] = [{} for _ in sides]
     for of_side, side in zip(by_side, sides, strict=True):
         for row in side.of_steps(()).query("SELECT * FROM recorded_lengths").rows():
@@ -152,13 +152,13 @@ def ranks_with_data(
     result: Result, selected: Iterable[SelectedRun], unit: str | None = None, recorded: Lengths | None = None
 ) -> dict[str, Ranks]:
     """Run → its ranks with data in a result, why others have none, and with a `unit` their lengths."""
-    reasons = {(each.run_id, each.rank): each.reason for each in result.skipped}
+    reasons = {(run.run_id, run.rank): run.reason for run in result.skipped}
     by_run = {}
-    for each in selected:
-        with_data = tuple(rank for rank in each.ranks if (each.run, rank) not in reasons)
-        missing = {reasons[each.run, rank] for rank in each.ranks if (each.run, rank) in reasons}
+    for run in selected:
+        with_data = tuple(rank for rank in run.ranks if (run.run, rank) not in reasons)
+        missing = {reasons[run.run, rank] for rank in run.ranks if (run.run, rank) in reasons}
         reason = ", ".join(sorted(missing)) or None
-        by_run[each.run] = Ranks(with_data, reason, unit, (recorded or {}).get(each.run, {}))
+        by_run[run.run] = Ranks(with_data, reason, unit, (recorded or {}).get(run.run, {}))
     return by_run
 
 

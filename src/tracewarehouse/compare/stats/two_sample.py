@@ -613,7 +613,7 @@ def _far(side: Sequence[float], other: Sequence[float]) -> float | None:
     if len(side) < 3:
         return None
     center = fmean(side)
-    *others, value = sorted(side, key=lambda each: abs(each - center))
+    *others, value = sorted(side, key=lambda time: abs(time - center))
     distance, freedom = value - fmean(others), len(others) + len(other) - 2
     standard_error = pooled_deviation(others, other) * math.sqrt(1 + 1 / len(others))
     limit = 5.2 + freedom / 15 + 300 / freedom**4

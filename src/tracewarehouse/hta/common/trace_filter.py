@@ -119,6 +119,6 @@ class CompositeFilter:
         self.filters = list(filters)
 
     def __call__(self, df: Any, symbol_table: object = None) -> Any:
-        for each in self.filters:
-            df = each(df, symbol_table)
+        for condition in self.filters:
+            df = condition(df, symbol_table)
         return df
