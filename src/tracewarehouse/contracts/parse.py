@@ -520,12 +520,11 @@ def _param(name: str, entry: ParamEntry, place: Place) -> Param:
 def _check_kind(contract: Contract, place: Place) -> None:
     """Checks keys that only some kinds may have."""
     kind, name = contract.kind, contract.name
-    if contract.optional and kind != "analysis":
-        raise place.error(
-            f"a {kind} has no optional tables", "move them to the analyses that read it", "optional"
-        )
-    if contract.needs and kind != "analysis":
-        raise place.error(f"a {kind} has no needs", "move them to the analyses that read it", "needs")
+    for key, entries_text in (("optional", "optional tables"), ("needs", "needs")):
+        if getattr(contract, key) and kind != "analysis":
+            raise place.error(
+                f"a {kind} has no {entries_text}", "move them to the analyses that read it", key
+            )
     if contract.params and kind == "view":
         raise place.error("a view has no parameters", "move them to the analyses that read it", "", "params")
     if contract.transient and kind != "table":

@@ -48,8 +48,6 @@ NOTICEABLE_BANDWIDTH = 0.1  # relative change of a bandwidth from which a row is
 _COLLAPSED = 0.5  # share of base's bandwidth below which causes are suggested
 _NEAR_FULL = 0.9
 
-BandwidthKey = tuple[str, int, int]  # collective, size bucket in bytes, number of ranks
-
 
 class Bandwidth(Struct, frozen=True):
     """Rows that both sides have, the most time lost or gained first, and hypotheses about collapses."""
@@ -63,60 +61,42 @@ class Bandwidth(Struct, frozen=True):
         return [row for row in self.rows.rows() if abs(row["ratio"] - 1) >= NOTICEABLE_BANDWIDTH]
 
 
-class _Total(Struct, frozen=True):
-    """All collectives of a key on one side."""
-
-    instances: int = 0
-    transfer_ns: int = 0
-    bus_bytes: float = 0.0
-
-    def __add__(self, other: _Total) -> _Total:
-        return _Total(
-            self.instances + other.instances,
-            self.transfer_ns + other.transfer_ns,
-            self.bus_bytes + other.bus_bytes,
-        )
-
-    @property
-    def busbw(self) -> float:
-        """Bus bandwidth in bytes per ns."""
-        return self.bus_bytes / self.transfer_ns
+_BANDWIDTH = """
+WITH
+  total AS (
+    SELECT
+      side, collective, size_bucket_bytes, members, sum(instances)::BIGINT AS instances,
+      sum(transfer_ns)::BIGINT AS transfer_ns, sum(bus_bytes) AS bus_bytes,
+      sum(bus_bytes) / sum(transfer_ns) AS busbw
+    FROM (SELECT 'base' AS side, * FROM base_rows UNION ALL SELECT 'head', * FROM head_rows)
+    GROUP BY side, collective, size_bucket_bytes, members
+  )
+SELECT
+  collective, size_bucket_bytes, members, base.instances AS base_instances, head.instances AS head_instances,
+  base.busbw AS base_busbw_bytes_per_ns, head.busbw AS head_busbw_bytes_per_ns,
+  head.busbw / base.busbw AS ratio,
+  head.transfer_ns - round_even(head.bus_bytes / base.busbw, 0)::BIGINT AS lost_ns
+FROM total AS base
+JOIN total AS head USING (collective, size_bucket_bytes, members)
+WHERE base.side = 'base' AND head.side = 'head'
+ORDER BY abs(lost_ns) DESC, collective, size_bucket_bytes, members
+"""
 
 
 def bandwidth(base: Selection, head: Selection) -> Bandwidth | None:
     """Bus bandwidths of both sides; None if they have no collective of the same kind, size and group size."""
+    from tracewarehouse.duck.engine import scratch
+
     results = [side.analyze(BANDWIDTH_ANALYSIS) for side in (base, head)]
-    before, after = (_totals(result) for result in results)
-    rows = [_row(key, before[key], after[key]) for key in before if key in after]
+    with scratch(1) as con:
+        for side, result in zip(("base", "head"), results, strict=True):
+            con.register(f"{side}_rows", result.arrow())
+        rows = con.sql(_BANDWIDTH).to_arrow_table().to_pylist()
     if not rows:
         return None
-    rows.sort(key=lambda row: (-abs(row["lost_ns"]), row["collective"], row["size_bucket_bytes"]))
     has_collapsed = any(row["ratio"] < _COLLAPSED for row in rows)
     notices = tuple(_hypotheses(base, head)) if has_collapsed else ()
     return Bandwidth(result_of(_bandwidth_contract(), rows, results[0].provenance), notices)
-
-
-def _totals(result: Result) -> Mapping[BandwidthKey, _Total]:
-    totals: dict[BandwidthKey, _Total] = defaultdict(_Total)
-    for row in result.rows():
-        key = row["collective"], row["size_bucket_bytes"], row["members"]
-        totals[key] += _Total(row["instances"], row["transfer_ns"], row["bus_bytes"])
-    return totals
-
-
-def _row(key: BandwidthKey, base: _Total, head: _Total) -> dict[str, Any]:
-    collective, size_bucket_bytes, members = key
-    return {
-        "collective": collective,
-        "size_bucket_bytes": size_bucket_bytes,
-        "members": members,
-        "base_instances": base.instances,
-        "head_instances": head.instances,
-        "base_busbw_bytes_per_ns": base.busbw,
-        "head_busbw_bytes_per_ns": head.busbw,
-        "ratio": head.busbw / base.busbw,
-        "lost_ns": head.transfer_ns - round(head.bus_bytes / base.busbw),
-    }
 
 
 def _hypotheses(base: Selection, head: Selection) -> Iterator[str]:
