@@ -619,11 +619,11 @@ class SparkEngine(ClusterEngine):
         try:
             return done.result()
         except Exception as error:  # of Py4J, with the text of Spark's
-            text = str(error)
-            if "Python worker exited unexpectedly" in text or "ExecutorLostFailure" in text:
-                return WorkerDied(_DIED_AGAIN, _MORE_MEMORY, text, transient=True)
-            reason = text.partition("\n")[0]
-            return Failure(f"Spark: {reason}", "tracewarehouse must be installed on every node", text)
+            message = str(error)
+            if "Python worker exited unexpectedly" in message or "ExecutorLostFailure" in message:
+                return WorkerDied(_DIED_AGAIN, _MORE_MEMORY, message, transient=True)
+            reason = message.partition("\n")[0]
+            return Failure(f"Spark: {reason}", "tracewarehouse must be installed on every node", message)
 
 
 def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
@@ -639,7 +639,7 @@ def _reached(cluster: str, address: str, how_to_start: str) -> Iterator[None]:
 
     Keeps the handlers of signals: that of Ray for SIGTERM exits at once, that of Spark ends every job.
     """
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         if host and port.isdecimal():
@@ -656,23 +656,23 @@ def _reached(cluster: str, address: str, how_to_start: str) -> Iterator[None]:
         raise EngineError(f"{cluster} at {address}: {problem}", hint) from error
     finally:
         if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
 
 @contextmanager
 def _workers(**environment: str) -> Iterator[None]:
     """Workers of a cluster that is started here import the modules that this process can import."""
-    before = dict(os.environ)
+    previous = dict(os.environ)
     path = os.pathsep.join(path for path in sys.path if path)
-    os.environ.update({**environment, **before, "PYTHONPATH": path})
+    os.environ.update({**environment, **previous, "PYTHONPATH": path})
     try:
         yield
     finally:
         for name in ("PYTHONPATH", *environment):
             os.environ.pop(name, None)
-            if name in before:
-                os.environ[name] = before[name]
+            if name in previous:
+                os.environ[name] = previous[name]
 
 
 def _last_line(error: BaseException) -> str:
@@ -735,9 +735,9 @@ def is_remote(chosen: EngineOrName | None) -> bool:
 def advice(chosen: EngineOrName | None, events: int) -> str | None:
     """A notice if the other engine suits this number of events better."""
     if is_remote(chosen) and events < FEW_EVENTS:
-        text = "{} events are few: below {} million, {} is faster"
-        return hints.fill(text, f"{events:,}", FEW_EVENTS // 1_000_000, hints.option("engine", "local"))
+        template = "{} events are few: below {} million, {} is faster"
+        return hints.fill(template, f"{events:,}", FEW_EVENTS // 1_000_000, hints.option("engine", "local"))
     if not is_remote(chosen) and events >= MANY_EVENTS:
-        text = "{} events are many: {} spreads them over machines"
-        return hints.fill(text, f"{events:,}", hints.option("engine", "ray"))
+        template = "{} events are many: {} spreads them over machines"
+        return hints.fill(template, f"{events:,}", hints.option("engine", "ray"))
     return None

@@ -237,11 +237,11 @@ class Catalog(Struct, frozen=True, dict=True):
             raise ContractError(f"{OWN_FOLDER}: {folder} has no contracts", hint)
         added = sha256(repr([self.digest, *map(repr, own.values())]).encode()).hexdigest()
         contracts = ChainMap(own, dict(self.contracts))
-        both = replace(self, contracts=contracts, own=tuple(own), _refs={}, _serving={}, _digest=added)
+        combined = replace(self, contracts=contracts, own=tuple(own), _refs={}, _serving={}, _digest=added)
         for contract in own.values():
             for broken in (*_name_errors(contract, contracts), *_require_errors(contract, contracts)):
                 raise broken
-        return both
+        return combined
 
     @property
     def custom_folder(self) -> Path | None:
@@ -478,7 +478,7 @@ def own_hash(contract: Contract) -> str:
     if contract.definition is not None:
         meaning["definition"] = contract.definition
     if contract.raw_tables:
-        meaning["raw_tables"] = [astuple(each) for each in contract.raw_tables]
+        meaning["raw_tables"] = [astuple(raw_table) for raw_table in contract.raw_tables]
     return sha256(json.dumps(meaning, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 

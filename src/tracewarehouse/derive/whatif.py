@@ -85,7 +85,7 @@ class _Reader(Reader):
     kind, examples, failure = "scale", _EXAMPLES, ParamError
 
     def scale(self) -> Scale:
-        what = self.word("what to scale", TARGETS)
+        target = self.word("what to scale", TARGETS)
         filters = self.filters() if self.accept("[") else {}
         if not self.accept("="):
             raise self.error("expected `=` and a factor" if filters else "expected `[` or `=`")
@@ -94,7 +94,7 @@ class _Reader(Reader):
             raise self.error("expected a factor, for example 0.5")
         if match.end() < len(self.text):
             raise self.error("unexpected text after the factor", at=match.end())
-        return Scale(what, Fraction(Decimal(match[0])), **filters)
+        return Scale(target, Fraction(Decimal(match[0])), **filters)
 
     def filters(self) -> dict[str, str]:
         """`kind=…,name=…]`"""
@@ -241,9 +241,9 @@ def _unexplained(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         elif row["category"] in UNEXPLAINED:
             unexplained[scope] += row["base_ns"]
     shares = {scope: Fraction(unexplained[scope], ns) for scope, ns in lengths.items() if ns}
-    much = {scope: share for scope, share in shares.items() if share > _MUCH_UNEXPLAINED}
-    if much:
-        (rank, name), share = max(much.items(), key=lambda item: item[1])
+    large_shares = {scope: share for scope, share in shares.items() if share > _MUCH_UNEXPLAINED}
+    if large_shares:
+        (rank, name), share = max(large_shares.items(), key=lambda scope_share: scope_share[1])
         yield (
             f"waits of unknown cause are up to {100 * float(share):.0f} % of the path (rank {rank}, {name}): "
             "scaling does not change them, so the estimates are rough"

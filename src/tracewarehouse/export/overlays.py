@@ -286,8 +286,8 @@ JOIN (SELECT device, min(pid) AS pid FROM gpu_tracks GROUP BY device) AS process
 """
 
 COUNTERS = {
-    each.name: each
-    for each in (
+    addition.name: addition
+    for addition in (
         Addition(
             "queue_length",
             "GPU activities launched and not started, by stream",
@@ -577,8 +577,8 @@ STEPS = Addition(
 
 
 OVERLAYS = {
-    each.name: each
-    for each in (
+    addition.name: addition
+    for addition in (
         Addition(
             "annotations",
             "the annotations enclosing the launch of each GPU activity, by stream",

@@ -201,35 +201,35 @@ class Additions(Struct, frozen=True):
 def additions(catalog: Catalog, counters: Iterable[str] = (), overlays: Iterable[str] = ()) -> Additions:
     """The counters and overlays of these names; raises UnknownName."""
     by_kind = (("counter", COUNTERS, counters), ("overlay", OVERLAYS, overlays))
-    items = []
-    for kind, table, names in by_kind:
+    requested = []
+    for kind, additions_by_name, names in by_kind:
         for name in dict.fromkeys(names):
-            if name not in table:
-                raise UnknownName(kind, name, table)
-            items.append(table[name])
-    return with_contracts(catalog, items)
+            if name not in additions_by_name:
+                raise UnknownName(kind, name, additions_by_name)
+            requested.append(additions_by_name[name])
+    return with_contracts(catalog, requested)
 
 
 def default_additions(
     catalog: Catalog, selected: Sequence[SelectedRun], counters: bool, overlays: bool
 ) -> tuple[Additions, tuple[str, ...]]:
     """The default additions of a time range or of several ranks, and why others are not drawn."""
-    items, notices = [], []
+    drawn, notices = [], []
     for addition in _DEFAULTS:
         if not (counters if addition.name in COUNTERS else overlays):
             continue
         skipped = [with_capabilities(catalog.get(name), selected).skipped for name in addition.reads]
         reasons = [f"{addition.name} is not drawn: {ranks[0].reason}" for ranks in skipped if ranks]
         notices += reasons[:1]
-        items += [] if reasons else [addition]
-    return with_contracts(catalog, items), tuple(notices)
+        drawn += [] if reasons else [addition]
+    return with_contracts(catalog, drawn), tuple(notices)
 
 
-def with_contracts(catalog: Catalog, additions: Iterable[Addition]) -> Additions:
+def with_contracts(catalog: Catalog, additions: Sequence[Addition]) -> Additions:
     """These additions, with the contracts that they read."""
-    items = tuple(additions)
-    names = [*_ALWAYS, *(["kernels"] if items else []), *(name for item in items for name in item.reads)]
-    return Additions(items, tuple(catalog.get(name) for name in dict.fromkeys(names)))
+    read_by_additions = (name for addition in additions for name in addition.reads)
+    names = [*_ALWAYS, *(["kernels"] if additions else []), *read_by_additions]
+    return Additions(tuple(additions), tuple(catalog.get(name) for name in dict.fromkeys(names)))
 
 
 RankRows = Mapping[int, Mapping[str, Any]]  # rank → its row of `ranks`

@@ -590,11 +590,11 @@ def export_run(
 ) -> Exported:
     """The ranks of a run of a selection; a single rank need not be named. Raises UnknownName, ParamError."""
     catalog, all_ranks = selection.catalog, selection.one_run(run)
-    chosen = all_ranks if rank is None else all_ranks.select(ranks=rank)
-    findings = _findings_to_draw(all_ranks, chosen, request)
+    exported = all_ranks if rank is None else all_ranks.select(ranks=rank)
+    findings = _findings_to_draw(all_ranks, exported, request)
     if rank is None and request.around is not None:
-        chosen = all_ranks.select(ranks=worst_occurrence(request.around, findings, run)[0])
-    (selected,) = chosen.selected()
+        exported = all_ranks.select(ranks=worst_occurrence(request.around, findings, run)[0])
+    (selected,) = exported.selected()
     if rank is None and len(selected.ranks) != 1:
         hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
         raise ParamError(f"{selected.run} has several ranks", hint)

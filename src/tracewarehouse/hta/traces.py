@@ -359,8 +359,8 @@ def fold_small(frame: Any, keys: list[str], ratio: float, most: int, never_folde
         return _in_us(frame)
     frame = frame.sort_values([*keys, "sum_ns", "name"], ascending=[*(True,) * len(keys), False, True])
     groups = frame.groupby(keys)
-    before = groups["sum_ns"].cumsum() - frame.sum_ns
-    is_large = (groups.cumcount() < most) & (before < ratio * groups["sum_ns"].transform("sum"))
+    earlier_ns = groups["sum_ns"].cumsum() - frame.sum_ns
+    is_large = (groups.cumcount() < most) & (earlier_ns < ratio * groups["sum_ns"].transform("sum"))
     is_small_group = groups["sum_ns"].transform("size") <= most
     is_listed = is_small_group | is_large | frame.name.isin(never_folded)
     frame["name"] = frame["name"].where(is_listed, "others")

@@ -285,19 +285,19 @@ def _without_expired(
 
     Raises SchemaVersionError if no run remains.
     """
-    names = {each.name for each in tables}
-    why: dict[str, str] = {}
-    for each in selected:
-        unlike = _unlike(each.version, each.ranks)
+    names = {table.name for table in tables}
+    expired_reasons: dict[str, str] = {}
+    for run in selected:
+        unlike = _unlike(run.version, run.ranks)
         expired = {table: day for rank in unlike for table, day in expired_of(rank, names).items()}
         if expired:
-            why[each.run] = expired_reason(expired)
-    if why and len(why) == len(selected):
+            expired_reasons[run.run] = expired_reason(expired)
+    if expired_reasons and len(expired_reasons) == len(selected):
         raise SchemaVersionError(
-            "; ".join(f"{each.selector}: {why[each.run]}" for each in selected), EXPIRED_HINT
+            "; ".join(f"{run.selector}: {expired_reasons[run.run]}" for run in selected), EXPIRED_HINT
         )
-    readable = [each for each in selected if each.run not in why]
-    return readable, tuple(f"excluded {run}: {reason}" for run, reason in why.items())
+    readable = [run for run in selected if run.run not in expired_reasons]
+    return readable, tuple(f"excluded {run_id}: {reason}" for run_id, reason in expired_reasons.items())
 
 
 @once_per_version
@@ -537,7 +537,7 @@ def intact_runs(
     for run in selected:
         if run.run in faults and (run.named or not (intact or allow_none)):
             raise damaged_run(run.run, faults[run.run])
-    return ReadableRuns(intact, left_out=tuple(_unreadable(run, what) for run, what in faults.items()))
+    return ReadableRuns(intact, left_out=tuple(_unreadable(run, fault) for run, fault in faults.items()))
 
 
 def file_faults(
@@ -555,9 +555,9 @@ def file_faults(
         files = {run: tuple(file for file in files[run] if file.path not in columns.copies) for run in files}
     problems = store.files.fetch(file for listed in files.values() for file in listed)
     return {
-        run.run: _gone(store, run.version) or what
+        run.run: _gone(store, run.version) or fault
         for run in selected
-        if (what := _fault(store, files[run.run], problems, level)) is not None
+        if (fault := _fault(store, files[run.run], problems, level)) is not None
     }
 
 

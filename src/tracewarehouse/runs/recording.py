@@ -233,7 +233,7 @@ def recording_verdict(limits: Iterable[Mapping[str, Any]], several: bool = False
     for same_reason in by_reason.values():
         worst = max(same_reason, key=lambda limit: (limit["affected_ns"] or 0, limit["rows"] or 0))
         more = f" and {len(same_reason) - 1} more" if len(same_reason) > 1 else ""
-        place = [worst["run_id"]] if several else []
-        place += [] if worst["rank"] is None else [f"rank {worst['rank']}{more}"]
-        texts.append(f"{' '.join(place)}: {worst['text']}" if place else worst["text"])
+        location = [worst["run_id"]] if several else []
+        location += [] if worst["rank"] is None else [f"rank {worst['rank']}{more}"]
+        texts.append(f"{' '.join(location)}: {worst['text']}" if location else worst["text"])
     return f"{USABLE if is_basis else NO_BASIS}: {'; '.join(texts)}"

@@ -405,10 +405,10 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
     lines = _coverage(selected) if contract and "launches" in contract.needs else []
     damaged = [rank for run in selected for rank in run.by_rank if rank.status == "damaged"]
     if damaged:
-        named = ", ".join(f"{rank.run} rank {rank.rank}" for rank in damaged[:3])
+        names = ", ".join(f"{rank.run} rank {rank.rank}" for rank in damaged[:3])
         more = ", …" if len(damaged) > 3 else ""
         ranks = "rank has a damaged trace" if len(damaged) == 1 else "ranks have damaged traces"
-        lines.append(f"{len(damaged)} {ranks} ({named}{more})")
+        lines.append(f"{len(damaged)} {ranks} ({names}{more})")
     recorded: list[str] = []
     for run in selected:
         expected = expected_ranks(run.version) or 0
@@ -476,13 +476,13 @@ def damaged_runs(left_out: Iterable[UnreadableRun], selected: int = 0) -> tuple[
     for runs in alike.values():
         if len(runs) > _NAMED_RUNS:
             of_all = f" of {selected:,}" if selected else ""
-            named, reason = ", ".join(run.run for run in runs[:_NAMED_RUNS]), runs[0].why.rpartition(": ")[2]
-            text = f"{len(runs):,}{of_all} runs left out: {{}} ({{}}, …); {{}} lists the damage"
-            lines.append(hints.fill(text, reason, named, hints.call("verify")))
+            names, reason = ", ".join(run.run for run in runs[:_NAMED_RUNS]), runs[0].why.rpartition(": ")[2]
+            line = f"{len(runs):,}{of_all} runs left out: {{}} ({{}}, …); {{}} lists the damage"
+            lines.append(hints.fill(line, reason, names, hints.call("verify")))
             continue
         for run in runs:
-            text = "run {} is left out: {}" if run.hint is None else "run {} is damaged and left out: {}; {}"
-            lines.append(hints.fill(text, run.run, run.why, *([run.hint] if run.hint else [])))
+            line = "run {} is left out: {}" if run.hint is None else "run {} is damaged and left out: {}; {}"
+            lines.append(hints.fill(line, run.run, run.why, *([run.hint] if run.hint else [])))
     return tuple(lines)
 
 
@@ -515,14 +515,14 @@ def provenance_of(
         read = [contract] if contract else []
     return Provenance(
         tool=__version__,
-        runs=tuple(item.selector for item in selected),
+        runs=tuple(run.selector for run in selected),
         analysis=analysis.name if analysis else None,
         version=analysis.version if analysis else None,
         own_hash=catalog.own_hash(contract) if contract else None,
         effective_hash=catalog.effective_hash(contract) if contract else None,
         params=dict(bound or {}),
-        tables={item.name: item.version for item in read},
-        ranks={item.run: list(item.ranks) for item in selected if item.is_part} or None,
+        tables={table.name: table.version for table in read},
+        ranks={run.run: list(run.ranks) for run in selected if run.is_part} or None,
         sql=sql,
     )
 

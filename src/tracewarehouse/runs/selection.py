@@ -79,19 +79,19 @@ def is_plain(selector: str) -> bool:
 
 def split_list(selector: str) -> list[str]:
     """The selectors of a list `a,label:k=v,l=w,b`: a part with `=` belongs to the label before it."""
-    parts: list[str] = []
+    selectors: list[str] = []
     for part in selector.split(","):
-        if parts and parts[-1].startswith("label:") and "=" in part and not part.startswith("label:"):
-            parts[-1] += f",{part}"
+        if selectors and selectors[-1].startswith("label:") and "=" in part and not part.startswith("label:"):
+            selectors[-1] += f",{part}"
         else:
-            parts.append(part.strip())
-    return parts
+            selectors.append(part.strip())
+    return selectors
 
 
 def _matches(selector: str, index: RunIndex) -> list[Match]:
-    parts = split_list(selector)
-    if len(parts) > 1:
-        return [match for part in parts if part for match in _matches(part, index)]
+    selectors = split_list(selector)
+    if len(selectors) > 1:
+        return [match for listed in selectors if listed for match in _matches(listed, index)]
     if selector in ("@latest", "@previous"):
         names = index.names()
         back = {"@latest": 1, "@previous": 2}[selector]
@@ -159,12 +159,12 @@ def _listed(names: Sequence[str], like: str) -> str:
 
 
 def _by_label(selector: str, index: RunIndex) -> list[Match]:
-    wanted = parse_labels(selector.removeprefix("label:").split(","))
+    labels = parse_labels(selector.removeprefix("label:").split(","))
     briefs = [index.attributes(name) for name in index.names()]
-    matches = [brief for brief in briefs if all(_has(brief.labels, *pair) for pair in wanted.items())]
+    matches = [brief for brief in briefs if all(_has(brief.labels, *pair) for pair in labels.items())]
     if not matches:
-        labels = {f"label:{key}={value}" for brief in briefs for key, value in brief.labels.items()}
-        raise UnknownName("label", selector, labels, None if labels else "no run has a label")
+        known_labels = {f"label:{key}={value}" for brief in briefs for key, value in brief.labels.items()}
+        raise UnknownName("label", selector, known_labels, None if known_labels else "no run has a label")
     return [Match(run) for _, run in sorted(brief.order for brief in matches)]
 
 
@@ -216,14 +216,14 @@ class SelectedRun(Struct, frozen=True, gc=False):
         """The selected ranks with their sources."""
         if self.ranks == self.version.ranks:
             return self.version.by_rank
-        chosen = frozenset(self.ranks)
-        return tuple(rank for rank in self.version.by_rank if rank.rank in chosen)
+        selected_ranks = frozenset(self.ranks)
+        return tuple(rank for rank in self.version.by_rank if rank.rank in selected_ranks)
 
     @property
     def sources(self) -> tuple[RankSource, ...]:
         """The sources of the selected ranks."""
-        chosen = frozenset(self.ranks)
-        return tuple(source for source in self.version.sources if source.rank in chosen)
+        selected_ranks = frozenset(self.ranks)
+        return tuple(source for source in self.version.sources if source.rank in selected_ranks)
 
     @property
     def files(self) -> Iterator[TableFile]:

@@ -505,9 +505,9 @@ class RankTruth:
     def _is_partial(self, step: Step, rows: list[GpuActivity]) -> bool:
         """Whether the recording stops in the step, or more than 1 % of its launches or a node are lost."""
         lost = {call.correlation: call for call in self.lost_in[step.number] if call.at is not None}
-        gone = sum(not call.rows and "Memset" not in call.api for call in lost.values())
+        lost_count = sum(not call.rows and "Memset" not in call.api for call in lost.values())
         launched = {row.call.correlation for row in rows if "Memset" not in row.call.api}
-        is_lost = 100 * gone > len(launched) + gone or any(call.rows for call in lost.values())
+        is_lost = 100 * lost_count > len(launched) + lost_count or any(call.rows for call in lost.values())
         is_idle = not rows and any(row.step is None and row.call.at is not None for row in self.rows)
         return step.end_ns == self.end_ns or is_lost or is_idle
 

@@ -411,8 +411,8 @@ def breakdown(
     if per == STEP and not on_host:
         has_attribution = both_have_attribution(base, head)
         times = _with_waits(times[0], base, has_attribution), _with_waits(times[1], head, has_attribution)
-    jobs = {each.run: each.job for side in (base, head) for each in side.selected()}
-    by_run = sum(len({each.job for each in side.selected()}) for side in (base, head)) >= MIN_SAMPLES
+    jobs = {run.run: run.job for side in (base, head) for run in side.selected()}
+    by_run = sum(len({run.job for run in side.selected()}) for side in (base, head)) >= MIN_SAMPLES
     if work is not None:
         work = work.scaled(_mean_step_ns(times, per))
     divisors: Divisors = work.divisors if work else ({}, {})
@@ -435,9 +435,9 @@ def breakdown(
         head_intervals=sides[1].intervals,
         replicate="run" if by_run else "step",
         levels=tuple(labeled(_level(name, sides, level_per, alpha, provenance)) for name in LEVELS),
-        notices=tuple(dict.fromkeys((*notices, *(each for side in times for each in side.parts.notices)))),
+        notices=tuple(dict.fromkeys((*notices, *(line for side in times for line in side.parts.notices)))),
         incomplete=tuple(_incomplete_steps(base, head)) if per == STEP else (),
-        skipped=tuple(dict.fromkeys(each for side in times for each in side.parts.skipped)),
+        skipped=tuple(dict.fromkeys(line for side in times for line in side.parts.skipped)),
         on_host=on_host,
         unit=unit,
         scale=work.scale if work else 1,

@@ -57,18 +57,18 @@ def late_ranks(parts: Breakdown, blocking: str | None) -> Late | None:
         return None
     order = sorted(zip(_beyond(rows, rows, toward), range(len(rows)), strict=True), reverse=True)
     # The ranks before the widest gap, at most half of them.
-    gaps = [(more - less, place) for place, ((more, _), (less, _)) in enumerate(pairwise(order), start=1)]
+    gaps = [(more - less, index) for index, ((more, _), (less, _)) in enumerate(pairwise(order), start=1)]
     count = max(gaps[: len(rows) // 2])[1]
-    late, rest = ([rows[place] for _, place in half] for half in (order[:count], order[count:]))
-    excess = _beyond(late, rest, toward)
-    pairs = zip(late, excess, strict=True)
-    is_own = all(beyond >= _LEAST_BEYOND * toward * row.delta > 0 for row, beyond in pairs)
-    is_apart = min(excess) > _APART * max(_beyond(rest, rest, toward))
+    late, others = ([rows[index] for _, index in indexed] for indexed in (order[:count], order[count:]))
+    excess = _beyond(late, others, toward)
+    excess_by_row = zip(late, excess, strict=True)
+    is_own = all(beyond >= _LEAST_BEYOND * toward * row.delta > 0 for row, beyond in excess_by_row)
+    is_apart = min(excess) > _APART * max(_beyond(others, others, toward))
     if not is_own or not is_apart or sum(excess) < _LEAST_OWN * change:
         return None
-    cause, of_cause = _cause(parts, late, rest, toward, blocking)
+    cause, of_cause = _cause(parts, late, others, toward, blocking)
     is_most = of_cause * len(late) >= sum(excess) * len(rows) / 2
-    return Late(sorted(late, key=lambda row: row.part), rest, waits + sum(excess, ZERO), cause, is_most)
+    return Late(sorted(late, key=lambda row: row.part), others, waits + sum(excess, ZERO), cause, is_most)
 
 
 def _beyond(rows: Sequence[Row], others: Sequence[Row], toward: int) -> list[Fraction]:
@@ -339,10 +339,10 @@ def _conversions(row: Row, parts: Breakdown) -> str | None:
     dtypes = (faster[0].joined or "").removeprefix(RETYPED)
     subject = f"quantization ({dtypes})" if dtypes.endswith(("8", "4")) else dtypes
     roles = {role_of(kernel.part) for kernel in faster}
-    places = "matrix products" if roles == {MATRIX_PRODUCT} else "kernels"
+    kernels = "matrix products" if roles == {MATRIX_PRODUCT} else "kernels"
     cancel = "parts cancel out: " if min(gain, cost) * _OFFSET > max(gain, cost) else ""
     gained, lost = show(float(gain), "ns"), show(float(cost), "ns")
-    return f"{cancel}{subject} gained {gained} in {places} and costs {lost} in casts"
+    return f"{cancel}{subject} gained {gained} in {kernels} and costs {lost} in casts"
 
 
 def _changed(row: Row, per: str) -> str:

@@ -163,8 +163,8 @@ def differences(base: Selection, head: Selection) -> tuple[Difference, ...]:
 
 
 def _same(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
-    if both := sorted(base.names & head.names):
-        yield Difference("same_run", f"the same run on both sides: {', '.join(both)}", is_warning=True)
+    if names := sorted(base.names & head.names):
+        yield Difference("same_run", f"the same run on both sides: {', '.join(names)}", is_warning=True)
 
 
 def _gpu(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:

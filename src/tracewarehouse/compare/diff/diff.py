@@ -500,8 +500,8 @@ class _SideResult(Struct, frozen=True):
     @property
     def ranks(self) -> set[tuple[str, int]]:
         """Run and rank of the ranks with data."""
-        without = {(skipped.run_id, skipped.rank) for skipped in self.result.skipped}
-        return {(run.run, rank) for run in self.selected for rank in run.ranks} - without
+        skipped_ranks = {(skipped.run_id, skipped.rank) for skipped in self.result.skipped}
+        return {(run.run, rank) for run in self.selected for rank in run.ranks} - skipped_ranks
 
     def parts(self, contract: Contract, unit: str | None) -> dict[str, dict[int, int]]:
         """Run → rank → how many parts of a unit its sums cover; 1 without a unit."""
@@ -523,7 +523,7 @@ class _SideResult(Struct, frozen=True):
 
     def replicates(self, names: Sequence[str], contract: Contract, unit: str | None = None) -> Replicates:
         """Its jobs, or its complete steps by run, each with its number of ranks, or what they cover."""
-        ranks, jobs = self.ranks, {chosen.run: chosen.job for chosen in self.selected}
+        ranks, jobs = self.ranks, {run.run: run.job for run in self.selected}
         if self.steps is None:
             sizes: Counter[Replicate] = Counter()
             for run, of_run in sorted(self.parts(contract, unit).items()):

@@ -419,8 +419,8 @@ def _power(
     """The change that the gate fails for with 80 %, and its power at the bound and at twice the bound."""
     if freedom < 1 or test.low <= -1 or gate.bound <= -0.5 or not math.isfinite(test.high):
         return None, None, None
-    half = (math.log1p(test.high) - math.log1p(test.low)) / 2
-    error = half / smallest_detected(1.0, freedom, alpha=alpha, power=0.5)
+    half_width = (math.log1p(test.high) - math.log1p(test.low)) / 2
+    error = half_width / smallest_detected(1.0, freedom, alpha=alpha, power=0.5)
     toward = 1 if gate.op in ("<=", "<") else -1
     beyond = toward * smallest_detected(error, freedom, alpha=alpha)
     twice = toward * (math.log1p(2 * gate.bound) - math.log1p(gate.bound))

@@ -87,20 +87,20 @@ def find_baseline(
     own_configuration = configuration(compared.head[0].version, compared.same)
     alike_runs = [run for run in recorded if configuration(run.version, compared.same) == own_configuration]
     whole_runs = [run for run in alike_runs if len(run.version.ranks) >= (expected_ranks(run.version) or 0)]
-    before = [run for run in whole_runs if run.version.brief.order < compared.first]
+    prior = [run for run in whole_runs if run.version.brief.order < compared.first]
     form = ValueForm(statistic, unit if is_normalized(metric) else None)
     analysis = RecordedAnalysis.of(metric.contract, catalog)
     definition = analysis.definition(compared.head[0].version)
     all_series: tuple[Series, ...] = ()
     with suppress(NothingRecorded):
-        all_series = build_history(store, catalog, metric, before, form=form).series
+        all_series = build_history(store, catalog, metric, prior, form=form).series
     current_series = next((series for series in all_series if series.definition == definition), None)
     points = _last_level(current_series)[-MAX_EARLIER:] if current_series else ()
     since = current_series.changes[-1].after if current_series and current_series.changes else ""
     if len(points) < (MIN_SINCE if since and compared.base is None else least):
         runs_text = f"{plural(len(points), 'recorded run')} of {form.title(metric)}"
-        unrecorded = len(before) - (len(current_series.points) if current_series else 0)
-        has_other_rules = any(differ_in_rules(analysis.definition(run.version), definition) for run in before)
+        unrecorded = len(prior) - (len(current_series.points) if current_series else 0)
+        has_other_rules = any(differ_in_rules(analysis.definition(run.version), definition) for run in prior)
         command = hints.call("upgrade") if has_other_rules else hints.record(metric.contract.name)
         raise _no_baseline(runs_text, compared, command, unrecorded)
     # The places of the runs of base and head among runs of this configuration; that of the first point is 0.
@@ -108,8 +108,8 @@ def find_baseline(
     runs = {run.selector: run for run in (*alike_runs, *sides[0], *sides[1])}
     ordered = sorted(runs, key=lambda name: runs[name].version.brief.order)
     first_place = ordered.index(f"{points[0].run}@v{points[0].number}")
-    place = {name: index - first_place for index, name in enumerate(ordered)}
-    base_at, head_at = (tuple(place[run.selector] for run in side) for side in sides)
+    positions = {name: index - first_place for index, name in enumerate(ordered)}
+    base_at, head_at = (tuple(positions[run.selector] for run in side) for side in sides)
     values = tuple(point.value or 0.0 for point in points)
     return Baseline(points, Earlier(values, base_at, head_at, compared.base is None, since))
 
@@ -252,9 +252,9 @@ class PartsEvent(Struct, frozen=True):
 
     def __str__(self) -> str:
         listed = "; ".join(map(str, self.parts[:_LISTED]))
-        rest = f"; {len(self.parts) - _LISTED:,} more" if len(self.parts) > _LISTED else ""
+        more = f"; {len(self.parts) - _LISTED:,} more" if len(self.parts) > _LISTED else ""
         count = plural(len(self.parts), "part")
-        return f"between {one_line(self.before)} and {one_line(self.after)}, {count} changed: {listed}{rest}"
+        return f"between {one_line(self.before)} and {one_line(self.after)}, {count} changed: {listed}{more}"
 
 
 class _Series(Struct, frozen=True):
@@ -325,10 +325,10 @@ def _moved(series: _Series, change: PartChange) -> MovedPart:
 
 def _events(runs: Sequence[str], moved: list[tuple[int, MovedPart]]) -> Iterator[PartsEvent]:
     """Changes within `_NEAR` runs of the first as one event, at the place of the largest."""
-    remaining = sorted(moved, key=lambda item: item[0])
+    remaining = sorted(moved, key=lambda placed: placed[0])
     while remaining:
-        together = [item for item in remaining if item[0] - remaining[0][0] <= _NEAR]
+        together = [placed for placed in remaining if placed[0] - remaining[0][0] <= _NEAR]
         remaining = remaining[len(together) :]
-        together.sort(key=lambda item: -abs(item[1].ns[1] - item[1].ns[0]))
+        together.sort(key=lambda placed: -abs(placed[1].ns[1] - placed[1].ns[0]))
         position = together[0][0]
         yield PartsEvent(runs[position - 1], runs[position], tuple(part for _, part in together))

@@ -179,7 +179,7 @@ class History(Struct, frozen=True):
             'step_time, 2 runs, 0 changes'
         """
         parts = [one_line(series.name)] if series.name else []
-        if len({each.definition for each in self.series}) > 1:
+        if len({series.definition for series in self.series}) > 1:
             parts.append(f"definition {series.definition}")
         parts += [plural(len(series.known), "run"), plural(len(series.changes), "change")]
         return ", ".join([self.measured, *parts])

@@ -158,12 +158,12 @@ def label_keys(texts: Iterable[str], selected: Sequence[SelectedRun]) -> tuple[s
     """The keys of `label.KEY` texts; raises ExpressionError for other texts, UnknownName for unused ones."""
     known_labels = {f"label.{key}" for run in selected for key in run.version.labels}
     keys = tuple(dict.fromkeys(texts))
-    for text in keys:
-        if not text.removeprefix("label.") or not text.startswith("label."):
-            raise ExpressionError(f"not a label: {text or '(empty)'}", "write label.KEY")
-        if text not in known_labels and selected:
-            raise UnknownName("label", text, known_labels, None if known_labels else "no run has a label")
-    return tuple(text.removeprefix("label.") for text in keys)
+    for label in keys:
+        if not label.removeprefix("label.") or not label.startswith("label."):
+            raise ExpressionError(f"not a label: {label or '(empty)'}", "write label.KEY")
+        if label not in known_labels and selected:
+            raise UnknownName("label", label, known_labels, None if known_labels else "no run has a label")
+    return tuple(label.removeprefix("label.") for label in keys)
 
 
 def build_history(

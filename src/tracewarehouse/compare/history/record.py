@@ -196,7 +196,7 @@ class _Recorder:
 
     def record_batch(self, batch: Sequence[SelectedRun]) -> None:
         """Records some runs, analysis by analysis."""
-        missing_runs = [(each, self.without_result(each, batch)) for each in self.analyses]
+        missing_runs = [(analysis, self.without_result(analysis, batch)) for analysis in self.analyses]
         missing_runs = [(analysis, runs) for analysis, runs in missing_runs if runs]
         if not missing_runs:
             return
@@ -210,17 +210,17 @@ class _Recorder:
         for analysis, missing in missing_runs:
             # The runs whose tables are those of this release; the others fail.
             read = dependencies(self.catalog, analysis.parts)
-            reasons = {each.run: why_outdated(self.catalog, read, each) for each in missing}
-            for each in missing:
-                if reason := reasons[each.run]:
-                    self.failed.append(FailedResult(each.selector, str(analysis.contract.ref), reason))
-            runs = [each for each in missing if not reasons[each.run]]
+            reasons = {run.run: why_outdated(self.catalog, read, run) for run in missing}
+            for run in missing:
+                if reason := reasons[run.run]:
+                    self.failed.append(FailedResult(run.selector, str(analysis.contract.ref), reason))
+            runs = [run for run in missing if not reasons[run.run]]
             if self.on_progress is not None:
                 done = self.written + len(self.failed)
                 self.on_progress(RecordProgress(done, self.missing, analysis.contract.name))
             if analysis.contract.steps_optional:
-                self.try_together(analysis, [each for each in runs if each.run in steps], steps)
-                runs = [each for each in runs if each.run not in steps]
+                self.try_together(analysis, [run for run in runs if run.run in steps], steps)
+                runs = [run for run in runs if run.run not in steps]
             self.try_together(analysis, runs, steps)
 
     @property
@@ -399,12 +399,12 @@ def record_on(
     batches = list(run_batches(selected))
     per_batch = -(-2 * engine.slots // max(1, len(batches)))
     size = max(_LEAST_ANALYSES, -(-len(analyses) // per_batch))
-    names = [str(each.ref) for each in analyses]
+    names = [str(analysis.ref) for analysis in analyses]
     tasks = [
         RecordTask(
             root,
             catalog.custom_folder,
-            tuple(each.selector for each in batch),
+            tuple(run.selector for run in batch),
             tuple(names[start : start + size]),
         )
         for batch in batches
@@ -412,10 +412,10 @@ def record_on(
     ]
     reports = [report for report in results_in_order(engine, tasks) if isinstance(report, RecordReport)]
     failed = tuple(failure for report in reports for failure in report.failed)
-    runs = tuple(each.selector for batch in batches for each in batch)
+    runs = tuple(run.selector for batch in batches for run in batch)
     # What a lost worker had written is present when its task runs again.
     written = missing - len(failed)
     total = RecordReport(runs, tuple(names), written, len(runs) * len(names) - missing, 0, failed)
-    note = advice(engine, event_count(each for batch in batches for each in batch))
+    note = advice(engine, event_count(run for batch in batches for run in batch))
     notices = (note,) if note else ()
     return replace(total, bytes=sum(report.bytes for report in reports), notices=notices)
