@@ -114,7 +114,6 @@ ORDER BY event_id
 """
 
 
-# The elements of a memory timeline, for a rank without events. `file_...` columns hold what no other one can.
 # A text that is a number, or a string.
 _ID = """CASE
           WHEN {column} IS NULL OR list_contains(extra_keys, '{key}') THEN NULL
@@ -126,7 +125,7 @@ _IDS = {
     for key, column in (("pid", "pid"), ("tid", "tid"), ("id", "flow_id"))
 }
 
-
+# The elements of a memory timeline, for a rank without events. `file_...` columns hold what no other one can.
 _TIMELINE_TEXTS = """
 SELECT
   coalesce(

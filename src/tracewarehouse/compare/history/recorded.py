@@ -133,11 +133,7 @@ def roll_up(contract: Contract, rows: pa.Table, complete: Mapping[int, Sequence[
         source = "all_rows"
         if complete:
             pairs = [(rank, step) for rank, steps in complete.items() for step in steps]
-            con.execute(
-                "CREATE TABLE complete_steps AS SELECT unnest(CAST(? AS INTEGER[])) AS rank,"
-                " unnest(CAST(? AS BIGINT[])) AS step",
-                [[rank for rank, _ in pairs], [step for _, step in pairs]],
-            )
+            _create_table(con, "complete_steps", {"rank": "INTEGER", "step": "BIGINT"}, pairs)
             source = "(FROM all_rows SEMI JOIN complete_steps USING (rank, step))"
         return con.sql(f"SELECT {listed} FROM {source} GROUP BY {group} ORDER BY ALL").to_arrow_table()
 
