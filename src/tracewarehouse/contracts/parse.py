@@ -461,8 +461,8 @@ def _requires(block: Head, place: Place) -> tuple[Ref, ...]:
 def _needs(block: Head, place: Place) -> tuple[str, ...]:
     for need in distinct(block.needs, "needs", place):
         if need not in (*NEEDS, *DERIVED_NEEDS) and not COUNTED_NEEDS.fullmatch(need):
-            known = f"{', '.join((*NEEDS, *DERIVED_NEEDS))}, steps>=N, ranks>=N"
-            raise place.error(f"need {need!r} is not known", f"known are {known}", "needs")
+            known_needs = f"{', '.join((*NEEDS, *DERIVED_NEEDS))}, steps>=N, ranks>=N"
+            raise place.error(f"need {need!r} is not known", f"known are {known_needs}", "needs")
     return block.needs
 
 

@@ -40,12 +40,12 @@ class Figures:
         show it interactively.
         """
         self.last = list(figures)
-        chosen = renderer or library("plotly.io").renderers.default
-        for figure in figures if chosen else ():
+        used_renderer = renderer or library("plotly.io").renderers.default
+        for figure in figures if used_renderer else ():
             try:
                 figure.show(renderer=renderer or None)
             except (ValueError, RuntimeError, ImportError, OSError) as error:
-                self._show_interactively(figure, chosen, error)
+                self._show_interactively(figure, used_renderer, error)
 
     def _show_interactively(self, figure: Any, renderer: str, error: Exception) -> None:
         """Shows a figure that the renderer failed to show: in a notebook as HTML, elsewhere not at all."""

@@ -263,8 +263,8 @@ class Job(Struct, frozen=True):
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
         """(stage, replica, slice) of a rank: tensor ranks are adjacent, stages furthest apart."""
-        stage, rest = divmod(rank, self.data * self.tensor)
-        copy, slice_ = divmod(rest, self.tensor)
+        stage, rank_in_stage = divmod(rank, self.data * self.tensor)
+        copy, slice_ = divmod(rank_in_stage, self.tensor)
         return stage, copy, slice_
 
     def rank_at(self, stage: int, copy: int, part: int) -> int:
@@ -398,16 +398,16 @@ class Injection(Struct, frozen=True):
         kind = RENAMED.get(kind, kind)
         if kind not in KINDS:
             raise UnknownName("injection", kind, KINDS)
-        chosen = dict(_parse_value(kind, assignment) for assignment in assignments.split(",") if assignment)
+        assigned = dict(_parse_value(kind, assignment) for assignment in assignments.split(",") if assignment)
         defaults = KINDS[kind][1]
-        for key in chosen:
+        for key in assigned:
             if key not in defaults and key not in ("rank", "step"):
                 raise UnknownName(f"parameter of {kind}", key, [*defaults, "rank", "step"])
-        values = {key: chosen.get(key, default) for key, default in defaults.items()}
+        values = {key: assigned.get(key, default) for key, default in defaults.items()}
         missing = [key for key, value in values.items() if value is None]
         if missing:
             raise ParamError(f"{kind} requires {missing[0]}", f"write {kind}:{missing[0]}=…")
-        rank, step = chosen.get("rank"), chosen.get("step")
+        rank, step = assigned.get("rank"), assigned.get("step")
         return cls(
             kind,
             MappingProxyType({key: value for key, value in values.items() if key not in ("rank", "step")}),

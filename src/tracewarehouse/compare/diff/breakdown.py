@@ -601,7 +601,7 @@ def _has_enough_steps(side: Selection, on_host: bool) -> bool:
     most_steps: Counter[str] = Counter()
     for (run, _), count in Counter((row["run_id"], row["rank"]) for row in steps).items():
         most_steps[run] = max(most_steps[run], count)
-    return all(most_steps[chosen.run] >= MIN_STEPS for chosen in side.selected())
+    return all(most_steps[selected.run] >= MIN_STEPS for selected in side.selected())
 
 
 def side_times(name: str, side: Selection, per: str) -> SideTimes:

@@ -647,8 +647,7 @@ def _replicate_values(
     for row in con.execute(sql).fetchall():
         key, replicate = row[: len(comparison.keys)], row[len(comparison.keys) : -1]
         values[key][(jobs[replicate[0]],) if width == 1 else replicate] += float(row[-1] or 0)
-    of_keys = (values[key] for key in keys)
-    return [[of_key.get(each, 0.0) / ranks for each, ranks in replicates.items()] for of_key in of_keys]
+    return [[values[key][replicate] / ranks for replicate, ranks in replicates.items()] for key in keys]
 
 
 def _verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[str, object]:

@@ -298,7 +298,7 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
         part = change.part % len(series)
         if part not in moved or change.part >= len(series):
             moved[part] = change
-    return tuple(_events(runs, [(each.at, _moved(series[part], each)) for part, each in moved.items()]))
+    return tuple(_events(runs, [(change.at, _moved(series[part], change)) for part, change in moved.items()]))
 
 
 def _part_series(

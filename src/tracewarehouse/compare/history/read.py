@@ -145,10 +145,10 @@ def matching_runs(
     Raises UnknownName for a selector or label without a match, ExpressionError for another condition.
     """
     labels = parse_where(where)
-    chosen = tuple(selected) if runs is None else narrow(selected, runs)
-    matches = matching(chosen, labels, None, 0)
-    if labels and chosen and not matches:
-        known_labels = {f"label.{key}={value}" for run in chosen for key, value in run.version.labels.items()}
+    within = tuple(selected) if runs is None else narrow(selected, runs)
+    matches = matching(within, labels, None, 0)
+    if labels and within and not matches:
+        known_labels = {f"label.{key}={value}" for run in within for key, value in run.version.labels.items()}
         condition = ",".join(f"label.{key}={value}" for key, value in labels.items())
         raise UnknownName("label", condition, known_labels, None if known_labels else "no run has a label")
     return matches

@@ -116,8 +116,8 @@ def pack(store: Store, contract: Contract, written: int) -> bool:
     whole, rollups = store.with_rollups(contract.name, contract.version)
     packed = results.Packs.read(store.objects, store.files, folder).files
     others = {recorded: key for recorded, key in whole.items() if recorded not in rollups}
-    for chosen in (rollups, others):
-        unpacked = {recorded: key for recorded, key in chosen.items() if key not in packed}
+    for keys in (rollups, others):
+        unpacked = {recorded: key for recorded, key in keys.items() if key not in packed}
         store.files.copy(unpacked.values())
         intact = [key for recorded, key in unpacked.items() if is_intact(store.path(key), recorded)]
         paths = {key: store.path(key) for key in intact}

@@ -583,10 +583,10 @@ def variance_shares(
     ]
     if not centered or sum(side.shape[1] - 1 for side in centered) < MIN_RUNS - 1:
         return None
-    both = np.hstack(centered)
-    total = both.sum(axis=0)
+    pooled = np.hstack(centered)
+    total = pooled.sum(axis=0)
     variance_of_sum = float(total @ total)
-    return [float(row @ total) / variance_of_sum for row in both] if variance_of_sum else None
+    return [float(row @ total) / variance_of_sum for row in pooled] if variance_of_sum else None
 
 
 NOT_ROBUST = "with fewer than 5 + 5 runs one bad run may hide a change, or look like one"
