@@ -70,7 +70,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "upgrade": "maintenance:upgrade",
         "simulate": "demo:simulate",
         "completion": "shell:completion",
-        "dev": "dev:dev",
+        "dev": "contracts:dev",
     },
 }
 _COMMANDS = {name: attribute for section in SECTIONS.values() for name, attribute in section.items()}

@@ -1,29 +1,28 @@
-"""`tw list`, `tw describe`, `tw sql`: the available analyses, views and tables, and their SQL."""
+"""`tw list`, `tw describe`, `tw sql`: the contracts and their SQL; `tw dev`: their upkeep in a checkout."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import asdict
 
 from tracewarehouse.cli.session import (
     Session,
     command,
     complete_contracts,
+    examples,
+    no_warehouse_options,
     option_name,
     output_options,
     result_options,
 )
 from tracewarehouse.contracts.contract import Contract, Kind, Param, RawTable
-from tracewarehouse.present.render.table import table, values, vertical
+from tracewarehouse.errors import ContractError
 from tracewarehouse.present.render.text import plural, show
-from tracewarehouse.result import Field, Result, contract_list
-
-if TYPE_CHECKING:
-    from tracewarehouse.runs.rows import TableSize
+from tracewarehouse.result import contract_list
 
 KINDS: tuple[Kind, ...] = ("analysis", "view", "table", "format")
 
@@ -174,47 +173,99 @@ def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> str:
     )
 
 
-_RANK_COLUMNS = (
-    "rank",
-    "status",
-    "source_name",
-    "events",
-    "gpu_activities",
-    "steps",
-    "world_size",
-    "host",
-    "device_name",
+@click.group(
+    epilog=examples(
+        "tw dev sync && tw dev check",
+    )
 )
+def dev() -> None:
+    """Developer commands (source checkout only).
+
+    Run it in the root folder of the checkout.
+    """
 
 
-def run_text(
-    run: Result,
-    ranks: Result,
-    tables: Sequence[TableSize],
-    versions: Sequence[int],
-    redaction: Sequence[str] = (),
-    untested: Sequence[str] = (),
-) -> str:
-    """The run's row, then its ranks, tables and versions, the rules of redaction, and what is untested."""
-    width = shutil.get_terminal_size((100, 24)).columns
-    fields = [Field("table", "VARCHAR"), Field("version", "INTEGER"), Field("rows", "BIGINT", "count")]
-    fields.append(Field("bytes", "BIGINT", "bytes"))
-    sizes = [(each.table, each.version, each.rows, each.bytes) for each in tables]
-    shown = [index for index, field in enumerate(ranks.columns()) if field.name in _RANK_COLUMNS]
-    rank_fields = [ranks.columns()[index] for index in shown]
-    rank_rows = [[row[index] for index in shown] for row in values(ranks.table)]
-    parts = [
-        "\n".join(vertical(run.columns(), values(run.table)[0], width).lines()),
-        "\n".join(table(rank_fields, rank_rows, width=width, keys=("rank",)).lines()),
-        "\n".join(table(fields, sizes, width=width).lines()),
-        "versions  " + ", ".join(f"v{number}" for number in versions),
-    ]
-    if list(redaction) == ["off"]:
-        parts[-1] += "\nredaction off"
-    elif redaction:
-        count = sum(row["redacted"] or 0 for row in ranks.rows())
-        rules = "; ".join(rule.replace("rules ", "rules version ") for rule in redaction)
-        parts[-1] += f"\nredacted  {plural(count, 'value')} ({rules})"
-    if untested:
-        parts[-1] += "\nuntested on real data  " + "; ".join(untested)
-    return "\n\n".join(parts) + "\n"
+@command("tw dev sync", parent=dev)
+@no_warehouse_options
+def sync(session: Session, /) -> None:
+    """Regenerate files derived from the contracts.
+
+    These are the typed methods and the SQL reference.
+    """
+    from tracewarehouse.devtools import checkout
+
+    root = Path.cwd()
+    changed = [str(path.relative_to(root)) for path in checkout.sync(root)]
+    text = "".join(f"wrote {path}\n" for path in changed) or "all generated files are up to date\n"
+    session.out.print_text(text, [{"path": path} for path in changed])
+
+
+@command("tw dev new host_gaps --group launch", "tw dev new slow_copies --group findings", parent=dev)
+@click.argument("name", metavar="NAME")
+@click.option("--group", default="gpu", help="Folder under sql/analyses.")
+@no_warehouse_options
+def new(session: Session, /, name: str, group: str) -> None:
+    """Write skeletons of an analysis and its golden file.
+
+    In the group findings, the analysis is a finding rule. Generated files are updated too.
+    """
+    from tracewarehouse.devtools import checkout
+
+    root = Path.cwd()
+    paths = [str(path.relative_to(root)) for path in checkout.new(root, name, group)]
+    text = "".join(f"wrote {path}\n" for path in paths)
+    steps = f"edit the first two, then: tw dev sync && tw dev check {name}\n"
+    session.out.print_text(text + steps, [{"path": path} for path in paths])
+
+
+@command("tw dev check", "tw dev check kernel_summary", parent=dev)
+@click.argument("name", metavar="[NAME[@VERSION]]", required=False)
+@no_warehouse_options
+def check(session: Session, /, name: str | None) -> int:
+    """Check contracts, golden files and generated files.
+
+    No traces are needed. With NAME, all checks of one contract are run as in CI, including its golden files
+    and laws. Exit code 1 if there is a problem.
+    """
+    from tracewarehouse.devtools import checkout
+
+    root = Path.cwd()
+    violations = checkout.check_checkout(root) if name is None else checkout.check_contract(root, name)
+    lines = [f"{each.location}: {each.message}\n    {each.remedy}\n" for each in violations]
+    error = ContractError(plural(len(violations), "problem")) if violations else None
+    session.out.print_text(
+        "".join(lines) or "no problems found\n", [asdict(each) for each in violations], error
+    )
+    return 1 if violations else 0
+
+
+@command("tw dev release temporal_breakdown", "tw dev release --retire gpu_busy@1", parent=dev)
+@click.argument("names", metavar="[NAME[@VERSION]]...", nargs=-1)
+@click.option("--retire", is_flag=True, help="Retire released versions whose file was deleted.")
+@no_warehouse_options
+def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
+    """Freeze contracts in sql/released.lock.
+
+    Their dependencies are frozen too; without names, all contracts are.
+    """
+    from tracewarehouse.devtools import checkout
+
+    new = checkout.release(Path.cwd(), names, retire=retire)
+    text = "".join(f"{each.status} {each.ref}\n" for each in new) or "nothing to release\n"
+    session.out.print_text(text, [{"name": str(each.ref), "status": each.status} for each in new])
+
+
+@command("tw dev wheels /tmp/wheels", "tw dev wheels /tmp/wheels manylinux_2_17_x86_64", parent=dev)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("tags", metavar="[PLATFORM]...", nargs=-1)
+@no_warehouse_options
+def wheels(session: Session, /, folder: Path, tags: tuple[str, ...]) -> None:
+    """Build the source distribution and all wheels.
+
+    They are compiled with ziglang (pip install -e '.[wheels]'), and checked: machine, version of glibc or
+    macOS.
+    """
+    from tracewarehouse.devtools.wheels import build
+
+    paths = [str(path) for path in build(Path.cwd(), folder, tags)]
+    session.out.print_text("".join(f"built {path}\n" for path in paths), [{"path": path} for path in paths])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from tracewarehouse.present.render.text import plural, show, size
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
+    from tracewarehouse.runs.rows import TableSize
     from tracewarehouse.storage.model import Compacted, Expired
 
 
@@ -62,8 +65,6 @@ def _brief(stored: Result) -> Result:
 @output_options
 def info(session: Session, /, run: str) -> None:
     """Show the ranks, tables and versions of a run."""
-    from tracewarehouse.cli.contracts import run_text
-
     warehouse = session.open()
     found = warehouse.info(run)
     row = warehouse.select(runs=f"{found.run['run_id']}@v{found.run['version']}").runs()
@@ -80,6 +81,55 @@ def info(session: Session, /, run: str) -> None:
             }
         ],
     )
+
+
+_RANK_COLUMNS = (
+    "rank",
+    "status",
+    "source_name",
+    "events",
+    "gpu_activities",
+    "steps",
+    "world_size",
+    "host",
+    "device_name",
+)
+
+
+def run_text(
+    run: Result,
+    ranks: Result,
+    tables: Sequence[TableSize],
+    versions: Sequence[int],
+    redaction: Sequence[str] = (),
+    untested: Sequence[str] = (),
+) -> str:
+    """The run's row, then its ranks, tables and versions, the rules of redaction, and what is untested."""
+    from tracewarehouse.present.render.table import table, values, vertical
+    from tracewarehouse.result import Field
+
+    width = shutil.get_terminal_size((100, 24)).columns
+    fields = [Field("table", "VARCHAR"), Field("version", "INTEGER"), Field("rows", "BIGINT", "count")]
+    fields.append(Field("bytes", "BIGINT", "bytes"))
+    sizes = [(each.table, each.version, each.rows, each.bytes) for each in tables]
+    shown = [index for index, field in enumerate(ranks.columns()) if field.name in _RANK_COLUMNS]
+    rank_fields = [ranks.columns()[index] for index in shown]
+    rank_rows = [[row[index] for index in shown] for row in values(ranks.table)]
+    parts = [
+        "\n".join(vertical(run.columns(), values(run.table)[0], width).lines()),
+        "\n".join(table(rank_fields, rank_rows, width=width, keys=("rank",)).lines()),
+        "\n".join(table(fields, sizes, width=width).lines()),
+        "versions  " + ", ".join(f"v{number}" for number in versions),
+    ]
+    if list(redaction) == ["off"]:
+        parts[-1] += "\nredaction off"
+    elif redaction:
+        count = sum(row["redacted"] or 0 for row in ranks.rows())
+        rules = "; ".join(rule.replace("rules ", "rules version ") for rule in redaction)
+        parts[-1] += f"\nredacted  {plural(count, 'value')} ({rules})"
+    if untested:
+        parts[-1] += "\nuntested on real data  " + "; ".join(untested)
+    return "\n\n".join(parts) + "\n"
 
 
 def _rows(result: Result) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from tracewarehouse.devtools.release import sql_folder_of
+from tracewarehouse.devtools.checkout import sql_folder_of
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.formats.kineto.build import TARGETS, Target
 

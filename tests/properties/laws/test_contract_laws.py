@@ -12,7 +12,7 @@ from laws import CATALOG, EXCEPTIONS, contracts, required, variants
 from tracewarehouse.contracts.catalog import WAREHOUSE_NAMES
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
-from tracewarehouse.devtools import release
+from tracewarehouse.devtools import checkout as devtools
 from tracewarehouse.devtools.contract_checks import check_binding, check_lock
 from tracewarehouse.devtools.sql_style import check_style
 from tracewarehouse.duck import arrow, engine
@@ -101,4 +101,4 @@ def test_no_analysis_is_named_like_an_attribute_of_warehouse() -> None:
 
 @pytest.mark.deep  # `tw dev check` is a step of CI
 def test_the_checkout_has_no_violations() -> None:
-    assert release.check(ROOT) == []
+    assert devtools.check_checkout(ROOT) == []

@@ -16,7 +16,7 @@ from conftest import ROOT
 from later_release import add_kernels_2, edit
 from tracewarehouse.contracts.catalog import read_lock
 from tracewarehouse.contracts.contract import Ref
-from tracewarehouse.devtools import release
+from tracewarehouse.devtools import checkout as devtools
 
 pytestmark = pytest.mark.deep
 SUMMARY = "sql/analyses/gpu/kernel_summary.v1.sql"
@@ -51,7 +51,7 @@ def check() -> CliResult:
 
 
 def test_a_release_freezes_every_contract(checkout: Path) -> None:
-    lock, catalog = read_lock(checkout / "sql"), release.Catalog.read(checkout / "sql")
+    lock, catalog = read_lock(checkout / "sql"), devtools.Catalog.read(checkout / "sql")
     assert lock.keys() == catalog.contracts.keys() and len(lock) > 150
     assert check().code == 0
 
