@@ -55,7 +55,6 @@ LAYERS = (
     ),
     ("devtools",),
     ("warehouse", "notebook", "__init__"),
-    ("demo",),
     ("serve",),
     ("cli", "hta", "__main__"),
 )

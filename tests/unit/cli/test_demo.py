@@ -16,7 +16,7 @@ import tracewarehouse as tw
 from cli_runner import TW, CliResult, environment, on_terminal, process
 from cli_runner import tw as call
 from conftest import ROOT
-from tracewarehouse.demo import INJECTED, PARTS, jobs
+from tracewarehouse.cli.demo import INJECTED, PARTS, jobs
 from tracewarehouse.simulation import simulate
 
 Again = tuple[dict[str, Any], list[Path], list[Path]]
