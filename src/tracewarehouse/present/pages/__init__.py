@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracewarehouse.present.plot.theme import css
+from tracewarehouse.present.plot.parts import css
 from tracewarehouse.present.render.table import is_number
 from tracewarehouse.present.render.text import for_terminal
 

@@ -27,8 +27,7 @@ from tracewarehouse.present.plot.charts import (
     range_bars,
     stacked_bars,
 )
-from tracewarehouse.present.plot.svg import Chart
-from tracewarehouse.present.plot.theme import COLORS, PAGE_COLORS, Scale, color_key, format_short
+from tracewarehouse.present.plot.parts import COLORS, PAGE_COLORS, Chart, Scale, color_key, format_short
 
 if TYPE_CHECKING:
     import altair

@@ -8,16 +8,18 @@ from statistics import median
 
 from msgspec import Struct
 
-from tracewarehouse.present.plot.svg import (
+from tracewarehouse.present.plot.parts import (
     HEIGHT,
     WIDTH,
     Axis,
     Chart,
     Place,
+    Scale,
     circle,
     color,
     element,
     fitting,
+    format_short,
     framed,
     line,
     rect,
@@ -27,7 +29,6 @@ from tracewarehouse.present.plot.svg import (
     text_width,
     x_axis,
 )
-from tracewarehouse.present.plot.theme import Scale, format_short
 
 _ROW_HEIGHT, _BASELINE, _TOP, _BOTTOM = 32, 13, 17, 27  # of a row of bars
 _MAX_READINGS = 60  # points of a line with a tooltip, evenly spaced

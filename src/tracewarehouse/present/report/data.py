@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.plot.charts import Bin, bin_edges, describe_bin
-from tracewarehouse.present.plot.theme import format_short
+from tracewarehouse.present.plot.parts import format_short
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 from tracewarehouse.runs.readable import WITHOUT_TABLES

@@ -22,8 +22,7 @@ from tracewarehouse.exact_text import rank_list
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.present.pages import render_page
 from tracewarehouse.present.plot.charts import Bar, bar_chart
-from tracewarehouse.present.plot.svg import Chart
-from tracewarehouse.present.plot.theme import Scale, format_short
+from tracewarehouse.present.plot.parts import Chart, Scale, format_short
 from tracewarehouse.present.render.table import is_number, shortened
 from tracewarehouse.present.render.text import REPLACED, for_terminal, one_line, short_names, show
 from tracewarehouse.present.report.data import ReportData, Row

@@ -14,7 +14,7 @@ from tracewarehouse.present.plot.charts import (
     histogram,
     roofline_chart,
 )
-from tracewarehouse.present.plot.theme import color_key
+from tracewarehouse.present.plot.parts import color_key
 from tracewarehouse.present.render.text import flop, flop_rate, plural
 from tracewarehouse.present.report.data import ReportData, Row, kernels_by_step, mean_step_ns
 from tracewarehouse.present.report.document import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tracewarehouse.present.plot.charts import Bar, Block, block_chart, line_chart
-from tracewarehouse.present.plot.theme import format_short
+from tracewarehouse.present.plot.parts import format_short
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import ReportData, Row
 from tracewarehouse.present.report.document import (

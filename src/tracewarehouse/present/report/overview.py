@@ -16,8 +16,7 @@ from tracewarehouse.present.plot.charts import (
     range_bars,
     stacked_bars,
 )
-from tracewarehouse.present.plot.svg import Chart
-from tracewarehouse.present.plot.theme import COLORS, format_short
+from tracewarehouse.present.plot.parts import COLORS, Chart, format_short
 from tracewarehouse.present.render.text import plural, timestamp
 from tracewarehouse.present.report.data import Account, ReportData, Row, breakdown, mean_step_ns
 from tracewarehouse.present.report.document import (

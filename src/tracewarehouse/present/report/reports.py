@@ -22,7 +22,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.findings import attributed, check_runs
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.plot.charts import Bar, Point, bar_chart, point_chart, strip_chart
-from tracewarehouse.present.plot.theme import COLORS, format_short
+from tracewarehouse.present.plot.parts import COLORS, format_short
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.communication import communication_section
 from tracewarehouse.present.report.data import READ, ReportData, mean_parts, report_data

@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 
 from tracewarehouse.display_names import CATEGORIES, EXPOSED
-from tracewarehouse.present.plot.theme import COLORS, PAGE_COLORS
+from tracewarehouse.present.plot.parts import COLORS, PAGE_COLORS
 
 Color = tuple[float, float, float]
 # Linear RGB as seen with normal sight and without one kind of cone (Machado, Oliveira and Fernandes, 2009).

@@ -14,8 +14,7 @@ from cli_runner import tw as call
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.present.plot.chart_for_result import _numbered, page_chart
 from tracewarehouse.present.plot.charts import Bar, bar_chart, histogram_bins
-from tracewarehouse.present.plot.svg import WIDTH, Axis
-from tracewarehouse.present.plot.theme import COLORS, Scale, color_key, format_short
+from tracewarehouse.present.plot.parts import COLORS, WIDTH, Axis, Scale, color_key, format_short
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from cli_runner import process
 from cli_runner import tw as call
 from report_checks import check_levels, check_page, check_tables, check_timeline
 from tracewarehouse.errors import UnknownName
-from tracewarehouse.present.plot.theme import format_short
+from tracewarehouse.present.plot.parts import format_short
 from tracewarehouse.present.report import timeline
 from tracewarehouse.present.report.data import kernels_by_step, report_data
 from tracewarehouse.present.report.document import (
