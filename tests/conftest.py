@@ -39,7 +39,7 @@ os.environ["TW_AUTO_LABELS"] = "0"
 
 def pytest_xdist_auto_num_workers() -> int:
     """Two more than cores: while tests wait for servers, browsers and other processes, others run."""
-    from tracewarehouse.memory_limits import cores
+    from tracewarehouse.limits import cores
 
     return 2 + cores()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracewarehouse.engines import engine as engine
     from tracewarehouse.errors import TwError as TwError
     from tracewarehouse.ingest.handler import trace_handler as trace_handler
-    from tracewarehouse.memory_limits import Limits as Limits
+    from tracewarehouse.limits import Limits as Limits
     from tracewarehouse.result import Result as Result
     from tracewarehouse.simulation import simulate as simulate
     from tracewarehouse.training_log import verdict as verdict
@@ -30,7 +30,7 @@ __all__ += ["trace_handler", "verdict"]
 
 # Imported on first use, so that a training script that uses trace_handler imports nothing else.
 _HOMES = {
-    "Limits": "tracewarehouse.memory_limits",
+    "Limits": "tracewarehouse.limits",
     "Result": "tracewarehouse.result",
     "TwError": "tracewarehouse.errors",
     "Warehouse": "tracewarehouse.warehouse",

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlia
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tracewarehouse import hints, memory_limits, slim_imports
+from tracewarehouse import hints, limits, slim_imports
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import (
     EngineError,
@@ -292,7 +292,7 @@ def serve(handle: int) -> None:
 
     # Ctrl-C reaches the whole process group; the parent decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    memory_limits.reuse_memory()
+    limits.reuse_memory()
     slim_imports.install()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection = Connection(handle)
@@ -710,7 +710,7 @@ def engine(name: str = "local", *, address: str | None = None, jobs: int | None 
     if name not in NAMES:
         raise UnknownName("engine", name, NAMES)
     if name == "local":
-        return LocalEngine(jobs or memory_limits.cores())
+        return LocalEngine(jobs or limits.cores())
     return RayEngine(address, jobs) if name == "ray" else SparkEngine(address, jobs)
 
 

@@ -16,8 +16,8 @@ from msgspec.structs import asdict, replace
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import StoreUnavailable, TwError
+from tracewarehouse.limits import Limits
 from tracewarehouse.location import Location, StoreUrl, location, paths_in
-from tracewarehouse.memory_limits import Limits
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 from tracewarehouse.runs.rows import catalog_row, damaged_runs, list_new_versions

@@ -69,7 +69,7 @@ class Kept:
         key = (kernels, *((each.selector, each.ranks) for each in wh.selected()))
         if key not in self.connections:
             # The query of a broken view may not end: it fails at the memory limit, without spilling.
-            self.connections[key] = engine.connect(threads=1, memory_limit="2GB")
+            self.connections[key] = engine.connect(threads=1, memory_bytes=2_000_000_000)
             self.connections[key].execute("SET temp_directory = ''")
         con = self.connections[key]
         relations = Relations(wh.store, wh.selected(), dependencies)

@@ -15,7 +15,7 @@ MB = 1 << 20
 SCRIPT = """
 import os, signal, time
 from mmap import mmap
-from tracewarehouse.child_limits import begin_answer, limited, run_limited
+from tracewarehouse.limits import begin_answer, limited, run_limited
 def work():
     {}
     os._exit(7)
@@ -67,7 +67,7 @@ def test_a_child_ends_within_its_limits(body: str, ended: str) -> None:
 def test_a_child_is_not_killed_once_its_statement_has_ended() -> None:
     code = """
 import os, time
-from tracewarehouse.child_limits import _kill
+from tracewarehouse.limits import _kill
 for says in (b"", b"0 0 0 "):
     messages, parent = os.pipe()
     if not (child := os.fork()):

@@ -11,12 +11,12 @@ import pytest
 
 from cli_runner import TW, environment
 from ingesting import only, take, write
-from tracewarehouse import memory_limits
+from tracewarehouse import limits
 from tracewarehouse.duck import engine
 from tracewarehouse.duck.engine import QueryLimitError, limit_memory, query
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import resources
-from tracewarehouse.memory_limits import Limits
+from tracewarehouse.limits import Limits
 
 
 def limited(bytes_: int, *words: str) -> subprocess.CompletedProcess[str]:
@@ -66,8 +66,8 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dic
             path = tmp_path / "fs" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text + "\n")
-        monkeypatch.setattr(memory_limits, "_MEMBERSHIP", tmp_path / "cgroup")
-        monkeypatch.setattr(memory_limits, "_MOUNTED", tmp_path / "fs")
+        monkeypatch.setattr(limits, "_MEMBERSHIP", tmp_path / "cgroup")
+        monkeypatch.setattr(limits, "_MOUNTED", tmp_path / "fs")
 
     return create
 
@@ -75,9 +75,9 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dic
 @pytest.mark.parametrize("kind", GROUPS)
 def test_the_limit_of_the_control_group(group: Callable[..., None], kind: str) -> None:
     group(*GROUPS[kind])
-    assert memory_limits.group_bytes() == 400 << 20
-    assert memory_limits.half_bytes() == 200 << 20
-    memory_limits.check_settings()
+    assert limits.group_bytes() == 400 << 20
+    assert limits.half_bytes() == 200 << 20
+    limits.check_settings()
     con = engine.connect()
     assert con.execute("SELECT current_setting('memory_limit')").fetchone() == ("200.0 MiB",)
     assert resources.memory_bytes(1) == int((400 << 20) * 0.7)
@@ -86,10 +86,10 @@ def test_the_limit_of_the_control_group(group: Callable[..., None], kind: str) -
 
 def test_without_a_limit(group: Callable[..., None]) -> None:
     group("0::/\n", {"memory.max": "max"})
-    assert memory_limits.group_bytes() is None and memory_limits.half_bytes() is None
+    assert limits.group_bytes() is None and limits.half_bytes() is None
     assert not resources.is_large(90 << 20)
     group("4:cpu:/x\n", {})
-    assert memory_limits.group_bytes() is None
+    assert limits.group_bytes() is None
 
 
 def test_a_trace_that_does_not_fit_is_built_with_less_memory_or_refused(
@@ -103,7 +103,7 @@ def test_a_trace_that_does_not_fit_is_built_with_less_memory_or_refused(
     (path,) = write(tmp_path / "run")
     group("0::/\n", {"memory.max": str(200 << 20)})
     with pytest.raises(TwError, match="200 MiB by the control group, 256 MiB are needed\n"):
-        memory_limits.check_settings()
+        limits.check_settings()
     report = take(tmp_path / "wh", path, jobs=1)
     assert only(report).state == "refused" and "200 MiB by the control group" in str(only(report).reason)
     assert "raise the memory limit of the container or job to 250 MiB" in str(only(report).hint)
@@ -113,5 +113,5 @@ def test_a_query_beyond_it_names_the_limit(group: Callable[..., None]) -> None:
     group("0::/\n", {"memory.max": str(64 << 20)})
     limits = Limits(None, None, 1_000_000_000)
     with engine.connect() as con, pytest.raises(QueryLimitError, match="more than 32 MiB of memory, half of"):
-        limit_memory(con, limits)
+        limit_memory(con, limits.memory_bytes)
         query(con, "SELECT list(range::VARCHAR) FROM range(3_000_000)", limits)

@@ -26,11 +26,19 @@ def main() -> NoReturn:
     gc.set_threshold(_GC_THRESHOLD)
     args = sys.argv[1:]
     command = _command(args)
-    if command != "query":
-        _run(command, args)  # ends the process
-    from tracewarehouse import child_limits
+    from tracewarehouse import slim_imports
 
-    ended = child_limits.run_limited(lambda: _run(command, args))
+    if not any(each.endswith("spark") for each in args):  # pyspark imports pandas
+        slim_imports.install(numpy=command not in _NUMPY_FREE_COMMANDS)
+    from tracewarehouse import limits
+
+    if command == "ingest":
+        limits.reuse_memory()
+    elif command in _MANY_RESULTS:
+        limits.share_memory()
+    if command != "query":
+        _run(args)  # ends the process
+    ended = limits.run_limited(lambda: _run(args))
     if isinstance(ended, int):
         os._exit(ended)  # the child did what is registered for the exit
     from tracewarehouse.cli.app import fail_killed
@@ -44,17 +52,7 @@ def _command(args: Sequence[str]) -> str:
     return next((arg for option, arg in pairs if arg[:1] != "-" and option not in _VALUE_OPTIONS), "")
 
 
-def _run(command: str, args: Sequence[str]) -> NoReturn:
-    from tracewarehouse import slim_imports
-
-    if not any(each.endswith("spark") for each in args):  # pyspark imports pandas
-        slim_imports.install(numpy=command not in _NUMPY_FREE_COMMANDS)
-    from tracewarehouse import memory_limits
-
-    if command == "ingest":
-        memory_limits.reuse_memory()
-    elif command in _MANY_RESULTS:
-        memory_limits.share_memory()
+def _run(args: Sequence[str]) -> NoReturn:
     from tracewarehouse.cli.app import run
 
     _exit(run(args))

@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 import click
 
-from tracewarehouse.child_limits import Killed
 from tracewarehouse.cli.session import Session, default_options, examples
 from tracewarehouse.errors import DONE_IN_PART, StoreUnavailable, Terminated, TwError, is_interrupt
 from tracewarehouse.hints import cli_text
-from tracewarehouse.memory_limits import Limits, check_settings
+from tracewarehouse.limits import Killed, Limits, check_settings
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Everyday": {

@@ -33,7 +33,7 @@ from tracewarehouse.cli.session import (
 )
 from tracewarehouse.contracts.sql_tokens import split_statements
 from tracewarehouse.errors import MissingExtra, TwError, UnknownName, is_interrupt
-from tracewarehouse.memory_limits import Limits
+from tracewarehouse.limits import Limits
 
 if TYPE_CHECKING:
     from tracewarehouse.cli.output import Output

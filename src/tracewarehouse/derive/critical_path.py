@@ -379,7 +379,7 @@ class _DeriveTask(Struct, frozen=True):
         at_once = self.at_once or resources.cores()
         con = connect(
             threads=resources.threads(at_once),
-            memory_limit=f"{resources.memory_bytes(at_once)}B",
+            memory_bytes=resources.memory_bytes(at_once),
             temp_directory=folder / "spill",
         )
         with closing(con):

@@ -608,8 +608,8 @@ def wait_attribution_tables(selection: Selection, selected: SelectedRun) -> Deri
     if event_count((selected,)) <= BATCH_EVENTS:
         inputs = Inputs.read(selection.pool, selected)
     else:
-        limit = f"{min(_MEMORY_BYTES, resources.memory_bytes(1))}B"
-        with closing(ConnectionPool(selection.store, selection.catalog, memory_limit=limit)) as pool:
+        limit = min(_MEMORY_BYTES, resources.memory_bytes(1))
+        with closing(ConnectionPool(selection.store, selection.catalog, memory_bytes=limit)) as pool:
             inputs = Inputs.read(pool, selected)
     attribution = compute(inputs)
     fact: dict[str, Json] = {"ranks": selected.version.source}

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import duckdb
 
 from tracewarehouse import hints
-from tracewarehouse.child_limits import limited
 from tracewarehouse.contracts import contract as params
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, replace_params
 from tracewarehouse.duck.arrow import schema_of, type_of, typed, with_schema
 from tracewarehouse.errors import ContractError, ExpressionError, QueryError, UnknownName
-from tracewarehouse.memory_limits import NO_LIMITS, Limits, half_bytes
+from tracewarehouse.limits import NO_LIMITS, Limits, half_bytes, limited
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +70,7 @@ def expect_few_rows(con: Connection) -> None:
 def connect(
     *,
     threads: int | None = None,
-    memory_limit: str | None = None,
+    memory_bytes: int | None = None,
     temp_directory: Path | None = None,
     database: Path | None = None,
     read_only: bool = False,
@@ -90,10 +89,8 @@ def connect(
     }
     if threads is not None:
         config["threads"] = threads
-    if memory_limit is None and (limit := half_bytes()) is not None:
-        memory_limit = f"{limit}B"
-    if memory_limit is not None:
-        config["memory_limit"] = memory_limit
+    if (limit := memory_bytes or half_bytes()) is not None:
+        config["memory_limit"] = f"{limit}B"
     if temp_directory is not None:
         config["temp_directory"] = str(temp_directory)
     return duckdb.connect(str(database or ":memory:"), read_only=read_only, config=config)
@@ -469,11 +466,10 @@ class QueryLimitError(QueryError):
     """A query that exceeded a limit; the message names the option that raises it."""
 
 
-def limit_memory(con: Connection, limits: Limits) -> None:
-    """Sets the memory limit of a connection whose configuration is not locked yet."""
-    if limits.memory_bytes is not None:
-        allowed = half_bytes()
-        con.execute(f"SET memory_limit = '{min(limits.memory_bytes, allowed or limits.memory_bytes)}B'")
+def limit_memory(con: Connection, memory_bytes: int | None) -> None:
+    """Sets the memory limit of a connection that is not locked yet; None: that of any connection."""
+    limit = half_bytes(memory_bytes)
+    con.execute("RESET memory_limit" if limit is None else f"SET memory_limit = '{limit}B'")
 
 
 def query(con: Connection, sql: str, limits: Limits = NO_LIMITS) -> pa.Table:

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tracewarehouse.memory_limits import address_space_bytes, check_group, group_bytes
-from tracewarehouse.memory_limits import cores as cores
+from tracewarehouse.limits import address_space_bytes, check_group, group_bytes
+from tracewarehouse.limits import cores as cores
 
 # For less trace text than this, starting a process takes longer than the work.
 _WORTH_A_PROCESS_BYTES = 1 << 20

@@ -29,7 +29,7 @@ from tracewarehouse.duck.engine import (
     statement_kind,
 )
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
-from tracewarehouse.memory_limits import Limits, half_bytes
+from tracewarehouse.limits import Limits, half_bytes
 from tracewarehouse.query.relations import (
     Dependencies,
     Mentioned,
@@ -265,7 +265,7 @@ def user_connection(
             create_empty(con, (each for each in catalog.analyses() if each not in named.analyses))
         if named.has_help:
             create_help(con, (*queryable(catalog), *catalog.analyses()))
-        limit_memory(con, limits)
+        limit_memory(con, limits.memory_bytes)
         lock_to_files(con, relations.paths())
         yield con
 
@@ -278,12 +278,12 @@ class ConnectionPool:
     """
 
     def __init__(
-        self, store: Versions, catalog: Catalog, threads: int | None = None, memory_limit: str | None = None
+        self, store: Versions, catalog: Catalog, threads: int | None = None, memory_bytes: int | None = None
     ) -> None:
         self.store = store
         self.catalog = catalog
         self.threads = threads
-        self.memory_limit = memory_limit
+        self.memory_bytes = memory_bytes
         self.is_sparing = False
         self._announced: dict[Ref, Contract] = {}
         self._shared: frozenset[Ref] = frozenset()
@@ -357,7 +357,7 @@ class ConnectionPool:
                 rows = self._rows(opened, relations, contract, bound)
             except (Error, ContractError, QueryError) as error:
                 if self.is_sparing and isinstance(error.__cause__ or error, OutOfMemory):
-                    opened.allow_all_memory()
+                    limit_memory(opened.con, None)
                     rows = self._rows(opened, relations, contract, bound)
                 elif isinstance(error.__cause__, OutOfMemory):
                     raise
@@ -409,7 +409,8 @@ class ConnectionPool:
         if opened is None:
             threads = 1 if events <= _ONE_THREAD_EVENTS else self.threads
             is_limited = self.is_sparing and events > _FEW_EVENTS and not purpose
-            limit = _sparing_limit(events) if is_limited else self.memory_limit
+            sparing_bytes = max(_SPARING_BYTES, _SPARING_BYTES_PER_EVENT * events)
+            limit = half_bytes(sparing_bytes) if is_limited else self.memory_bytes
             opened = _PooledConnection(_connect(threads, limit))
             if events <= _FEW_EVENTS:
                 expect_few_rows(opened.con)
@@ -517,19 +518,9 @@ class _PooledConnection(Struct):
                 del self.created[name]
                 self.computed.discard(ref)
 
-    def allow_all_memory(self) -> None:
-        """Lifts the memory limit to that of any connection."""
-        allowed = half_bytes()
-        self.con.execute("RESET memory_limit" if allowed is None else f"SET memory_limit = '{allowed}B'")
-
     def close(self) -> None:
         """Closes the connection."""
         self.con.close()
-
-
-def _sparing_limit(events: int) -> str:
-    wanted = max(_SPARING_BYTES, _SPARING_BYTES_PER_EVENT * events)
-    return f"{min(wanted, half_bytes() or wanted)}B"
 
 
 def _key(selected: Iterable[SelectedRun], purpose: str = "") -> object:
@@ -552,9 +543,9 @@ def _joined(clause: str, sql: str) -> str:
     return f"{clause.rstrip()},{rest}"
 
 
-def _connect(threads: int | None = None, memory_limit: str | None = None) -> Connection:
+def _connect(threads: int | None = None, memory_bytes: int | None = None) -> Connection:
     # The folder is for what does not fit in memory.
-    con = connect(threads=threads, memory_limit=memory_limit, temp_directory=new_folder())
+    con = connect(threads=threads, memory_bytes=memory_bytes, temp_directory=new_folder())
     con.execute("SET parquet_metadata_cache = true")  # the files never change
     return con
 

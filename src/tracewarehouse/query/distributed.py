@@ -51,8 +51,8 @@ from tracewarehouse.engines import (
     results_in_order,
 )
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.limits import Limits, cores
 from tracewarehouse.location import is_url
-from tracewarehouse.memory_limits import Limits, cores
 from tracewarehouse.query.connections import (
     BATCH_EVENTS,
     ConnectionPool,
@@ -438,7 +438,7 @@ class SpreadQuery(Struct, frozen=True):
                 f"CREATE TABLE {quote_name(self.relation.name)} ({names}) AS SELECT {columns} FROM tw_rows"
             )
             con.unregister("tw_rows")
-            limit_memory(con, limits)
+            limit_memory(con, limits.memory_bytes)
             lock_to_files(con, ())
             return query(con, self.final, limits)
 

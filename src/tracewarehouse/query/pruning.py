@@ -24,7 +24,7 @@ from tracewarehouse.duck.engine import (
     statement_kind,
 )
 from tracewarehouse.errors import QueryError
-from tracewarehouse.memory_limits import Limits
+from tracewarehouse.limits import Limits
 from tracewarehouse.query.relations import Mentioned, parameters
 
 _RUN, _RANK = "run_id", "rank"
@@ -89,7 +89,7 @@ def _scans_of(
             # Empty tables say nothing about rows, and a value known only when a query runs is not a constant.
             con.execute("SET disabled_optimizers = 'statistics_propagation,join_filter_pushdown'")
             con.execute("SET enable_external_access = false")
-            limit_memory(con, limits)
+            limit_memory(con, limits.memory_bytes)
             con.execute("SET lock_configuration = true")
             if statement_kind(con, sql) != "SELECT":
                 return None

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
     from tracewarehouse.duck.engine import Connection
     from tracewarehouse.engines import EngineOrName, TaskProgress
-    from tracewarehouse.memory_limits import Limits
+    from tracewarehouse.limits import Limits
     from tracewarehouse.query.connections import ConnectionPool
     from tracewarehouse.query.distributed import Parts, Ranks, Spread, SpreadQuery, Wanted
     from tracewarehouse.query.relations import Dependencies, Mentioned
@@ -517,7 +517,7 @@ class Selection:
         self, sql: str, named: Mentioned, limits: Limits | None, columns: Columns | None = None
     ) -> Result:
         from tracewarehouse.duck.engine import query
-        from tracewarehouse.memory_limits import NO_LIMITS
+        from tracewarehouse.limits import NO_LIMITS
         from tracewarehouse.query.connections import check_reads_only
 
         selected, read = self.selected(), (*named.contracts, *named.analyses)
@@ -593,7 +593,7 @@ class Selection:
         """A new connection for SQL of users, one of the pool for other SQL on tables and views; and the SQL
         as it runs there.
         """
-        from tracewarehouse.memory_limits import NO_LIMITS
+        from tracewarehouse.limits import NO_LIMITS
         from tracewarehouse.query.connections import user_connection
 
         is_pooled = not (named.analyses or named.lists or named.has_help or _are_recorded(named.contracts))

@@ -21,12 +21,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracewarehouse import child_limits, errors
+from tracewarehouse import errors
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import QueryError, StoreUnavailable, TwError
 from tracewarehouse.hints import cli_text
+from tracewarehouse.limits import Killed, Limits, be_watched, begin_answer, can_watch, limited, watch
 from tracewarehouse.location import Location, StoreUrl, location
-from tracewarehouse.memory_limits import Limits
 
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import QueryLimitError
@@ -133,7 +133,7 @@ class _Child:
         self._process: Popen[bytes] | None = None
         self._watcher: Thread | None = None
         self._is_unwanted = False
-        self.killed: child_limits.Killed | None = None
+        self.killed: Killed | None = None
 
     def ask(self, request: bytes) -> bytes | None:
         """The answer; None if the child ended before, which is then cleared away."""
@@ -169,18 +169,18 @@ class _Child:
         delete_unused()
 
     def _started(self) -> Popen[bytes]:
-        can_watch = child_limits.can_watch()
+        is_watched = can_watch()
         messages, parent = os.pipe()
         # Not in the group of this process: a terminal sends Ctrl-C to all of it.
         self._process = Popen(
-            [sys.executable, "-P", "-c", _MAIN, *([str(parent)] if can_watch else [])],
+            [sys.executable, "-P", "-c", _MAIN, *([str(parent)] if is_watched else [])],
             stdin=PIPE,
             stdout=PIPE,
             pass_fds=(parent,),
             start_new_session=True,
         )
         os.close(parent)
-        if can_watch:
+        if is_watched:
             self._watcher = Thread(target=self._watch, args=(self._process.pid, messages), daemon=True)
             self._watcher.start()
         else:
@@ -188,7 +188,7 @@ class _Child:
         return self._process
 
     def _watch(self, process: int, messages: int) -> None:
-        self.killed = child_limits.watch(process, messages, ())
+        self.killed = watch(process, messages, ())
         os.close(messages)
 
 
@@ -241,14 +241,14 @@ def main() -> None:
 
     slim_imports.install()  # with numpy, which some functions need
     if sys.argv[1:]:
-        child_limits.be_watched(int(sys.argv[1]))
+        be_watched(int(sys.argv[1]))
     requests: SimpleQueue[bytes | None] = SimpleQueue()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else is printed between answers
     Thread(target=_read, args=(requests,), daemon=True).start()
     catalog = Catalog.load()
     while (data := requests.get()) is not None:
-        child_limits.begin_answer()
+        begin_answer()
         _send(answers, msgspec.msgpack.encode(answer(msgspec.msgpack.decode(data, type=Request), catalog)))
 
 
@@ -271,7 +271,7 @@ def answer(request: Request, catalog: Catalog) -> Answer:
     failed: TwError | StoreUnavailable
     try:
         every = Warehouse(root, catalog=catalog, verify=request.verify, read_only=True)
-        with every, child_limits.limited(limits.memory_bytes, limits.timeout_s):
+        with every, limited(limits.memory_bytes, limits.timeout_s):
             value = getattr(import_module(module), name)(every, request.arguments)
         if len(value) <= request.most_bytes:
             return Answer(value)

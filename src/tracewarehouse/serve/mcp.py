@@ -29,8 +29,8 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import QueryLimitError, sql_with_params
 from tracewarehouse.errors import StoreUnavailable, TwError
 from tracewarehouse.exact_text import rank_list
+from tracewarehouse.limits import Limits
 from tracewarehouse.location import Location
-from tracewarehouse.memory_limits import Limits
 from tracewarehouse.present.answers import change_row, finding_blocks, findings_headline
 from tracewarehouse.present.render.text import plural, show
 from tracewarehouse.result import Result, contract_list, enveloped

@@ -20,7 +20,7 @@ from conftest import deep
 from processes import children
 from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import QueryError
-from tracewarehouse.memory_limits import Limits
+from tracewarehouse.limits import Limits
 from tracewarehouse.warehouse import Warehouse
 
 FIRST_STEPS = Path(__file__).parents[2] / "data" / "first-steps"

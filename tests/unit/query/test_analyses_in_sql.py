@@ -10,7 +10,7 @@ import sketch
 import tracewarehouse
 from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import QueryError
-from tracewarehouse.memory_limits import Limits
+from tracewarehouse.limits import Limits
 from tracewarehouse.warehouse import Warehouse
 
 TWO_RUNS = """

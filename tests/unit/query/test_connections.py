@@ -576,4 +576,4 @@ def test_a_sparing_pool_answers_what_does_not_fit_in_its_memory(
             limits += opened.con.execute("SELECT current_setting('memory_limit')").fetchall()
     assert limits[0] == ("286.1 MiB",) and limits[1] != ("195.3 KiB",)
     with pytest.raises(QueryError, match="Out of Memory"):
-        answer(ConnectionPool(store, catalog, memory_limit="200000B"), selected, contract)
+        answer(ConnectionPool(store, catalog, memory_bytes=200_000), selected, contract)

@@ -15,7 +15,7 @@ import tracewarehouse as tw
 from conftest import ROOT
 from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
-from tracewarehouse.memory_limits import Limits
+from tracewarehouse.limits import Limits
 from tracewarehouse.serve.child import LimitedCalls, Statement
 
 FIRST_STEPS = ROOT / "tests" / "data" / "first-steps"
