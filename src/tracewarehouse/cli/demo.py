@@ -1,6 +1,6 @@
 """`tw demo` and `tw simulate`: simulated runs, and why one of them is slower.
 
-The second run of the demo has three injected faults; the comparison uses only analyses of the traces.
+The second run of the demo has three injected faults; the answers use only the traces.
 """
 
 from __future__ import annotations
@@ -8,16 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from itertools import chain, count
 from pathlib import Path
-from statistics import median_low
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Struct
-from msgspec.structs import asdict
 
 from tracewarehouse.cli.session import (
     ParsedParam,
@@ -30,9 +27,7 @@ from tracewarehouse.cli.session import (
 )
 from tracewarehouse.errors import TwError
 from tracewarehouse.location import Location
-from tracewarehouse.present.render.table import table
 from tracewarehouse.present.render.text import plural
-from tracewarehouse.result import Field
 from tracewarehouse.simulation import DIALECTS, GPUS, KINDS, MODES, Injection, Job, Noise
 from tracewarehouse.temp_folders import temporary_folder
 from tracewarehouse.version import __version__
@@ -46,71 +41,55 @@ if TYPE_CHECKING:
 RANKS = 8
 STEPS = 6
 INJECTED = ("slow-kernel:kernel=gemm,percent=15", "extra-kernel:us=80", "slow-rank:rank=5,factor=1.25")
-PARTS = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "other_ns", "idle_ns")
 _LABEL = "demo"  # marks runs of the demo; its value differs between releases
+_LEVELS, _KERNELS = ("breakdown", "kernels"), 3
+_WIDTH = 78  # 80 without the indent
 
 
-class Overview(Struct, frozen=True):
-    """A run: its steps, the median step over all ranks, and a breakdown of all device windows."""
+@command("tw demo", "tw demo -w /tmp/demo      # in a separate warehouse")
+@output_options
+def demo(session: Session, /) -> None:
+    """Try tw on two simulated runs.
 
-    run: str
-    ranks: int
-    steps: int
-    step_ns: int
-    window_ns: int
-    parts_ns: Mapping[str, int]
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Each category as a share of the windows."""
-        return {part: ns / self.window_ns for part, ns in self.parts_ns.items()}
-
-    @property
-    def mean_parts_ns(self) -> dict[str, float]:
-        """Each category per step, mean over all ranks."""
-        return {part: ns / (self.ranks * self.steps) for part, ns in self.parts_ns.items()}
-
-
-class KernelChange(Struct, frozen=True):
-    """Time of a kernel per step, on the median rank of each run; None if the run lacks the kernel."""
-
-    name: str
-    before_ns: float | None
-    after_ns: float | None
-
-    @property
-    def change_ns(self) -> float:
-        """Time after minus time before."""
-        return (self.after_ns or 0) - (self.before_ns or 0)
-
-
-class Straggler(Struct, frozen=True):
-    """The rank of a run that the others wait for most at collectives.
-
-    `waiting_ns`: wait per step, mean over all ranks; `share`: the share of it that this rank causes;
-    `last_at`: the number of collectives at which it arrived last. Computation times are per step.
+    They are ingested as demo-before and demo-after; other runs in the warehouse are not changed. The second
+    run contains injected faults, which tw diff and tw check find.
     """
+    from tracewarehouse.present.answers import change_row, change_text, findings_brief, stated
+    from tracewarehouse.present.render.progress import bars
 
-    rank: int
-    waiting_ns: float
-    share: float
-    last_at: int
-    collectives: int
-    compute_ns: float
-    median_compute_ns: float
+    warehouse = session.open()
+    with bars() as progress:
+        (before, after), is_new = _stored_runs(warehouse, session.out.notice, progress)
+    session.out.notice("comparing")
+    change = warehouse.diff(before, after).changes()
+    findings = warehouse.check(after)
+    commands = _commands(before, after, findings.rows()[0]["rank"], _warehouse_option(session.warehouse))
+    place = f"two simulated runs of {RANKS} ranks"
+    state = f"Ingested {place} into {session.warehouse}:"
+    if not is_new:
+        state = f"{session.warehouse} already has {place}:"
+    *sentences, _ = findings_brief(findings, stated(findings), "")
+    blocks = [
+        f"{state}\n{before} and {after}. The second one contains injected faults;\n"
+        "the analyses below find them.",
+        _section(f"tw diff {before} {after}", change_text(change, _LEVELS, _KERNELS, _WIDTH).splitlines()),
+        _section(f"tw check {after}", chain.from_iterable(wrap(text, _WIDTH) for text in sentences)),
+        _section("Try next", commands),
+    ]
+    row = {
+        "runs": [before, after],
+        "ingested": is_new,
+        "diff": change_row(change),
+        "findings": findings.rows(),
+        "next": commands,
+    }
+    session.out.print_text("\n\n".join(blocks), [row])
 
 
-class Demo(Struct, frozen=True):
-    """The comparison: both runs, kernels by absolute change, and the straggler of each run."""
-
-    runs: tuple[Overview, Overview]
-    kernels: tuple[KernelChange, ...]
-    stragglers: tuple[Straggler, Straggler]
-    ingested: bool
-
-
-def _compared(warehouse: Warehouse, notify: Callable[[str], None], progress: Watch | None) -> Demo:
-    """Ingests two simulated runs, unless they are already stored, and compares them.
+def _stored_runs(
+    warehouse: Warehouse, notify: Callable[[str], None], progress: Watch | None
+) -> tuple[tuple[str, str], bool]:
+    """The names of the two runs, and whether they were ingested now.
 
     Other runs are never changed: if one has the same name, the demo uses the next number.
     """
@@ -124,8 +103,8 @@ def _compared(warehouse: Warehouse, notify: Callable[[str], None], progress: Wat
         for path in chain.from_iterable(simulated):
             contents.update(path.read_bytes())
         digest = contents.hexdigest()[:12]
-        names, stored = _run_names(Store.open_or_create(warehouse.root, tool=__version__), digest)
-        if not stored:
+        names, are_stored = _run_names(Store.open_or_create(warehouse.root, tool=__version__), digest)
+        if not are_stored:
             notify("ingesting")
             # All traces in one call; a run is named after its folder.
             folders = [
@@ -136,8 +115,7 @@ def _compared(warehouse: Warehouse, notify: Callable[[str], None], progress: Wat
             for file in ingested.files:
                 if file.state not in ("intact", "same"):
                     raise TwError(f"rank {file.rank} of {file.run} is {file.state}: {file.reason}", file.hint)
-    notify("comparing")
-    return _compare(warehouse.select(runs=names), names, ingested=not stored)
+    return names, not are_stored
 
 
 def jobs() -> tuple[Job, Job]:
@@ -153,95 +131,11 @@ def _run_names(store: Store, digest: str) -> tuple[tuple[str, str], bool]:
     for number in count(1):
         suffix = f"-{number}" if number > 1 else ""
         names = (f"demo-before{suffix}", f"demo-after{suffix}")
-        stored = [store.newest(name) for name in names]
-        are_free = all(each is None or each.labels.get(_LABEL) == digest for each in stored)
+        versions = [store.newest(name) for name in names]
+        are_free = all(version is None or version.labels.get(_LABEL) == digest for version in versions)
         if are_free and pending.isdisjoint(names):
             break
-    return names, all(each is not None and len(each.ranks) == RANKS for each in stored)
-
-
-def _compare(selected: Warehouse, names: tuple[str, str], *, ingested: bool) -> Demo:
-    breakdowns, steps = _by_run(selected.temporal_breakdown().rows()), _by_run(selected.step_summary().rows())
-    kernels, waits = _by_run(selected.kernel_summary().rows()), _by_run(selected.stragglers().rows())
-    before, after = (_overview_of(name, breakdowns[name], steps[name]) for name in names)
-    earlier, later = (_kernel_times(kernels[run.run], run) for run in (before, after))
-    changes = [KernelChange(name, earlier.get(name), later.get(name)) for name in {**earlier, **later}]
-    first, second = (_straggler(run, waits[run.run], breakdowns[run.run]) for run in (before, after))
-    return Demo(
-        (before, after),
-        tuple(sorted(changes, key=lambda each: (-abs(each.change_ns), each.name))),
-        (first, second),
-        ingested,
-    )
-
-
-def _by_run(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    by_run = defaultdict(list)
-    for row in rows:
-        by_run[row["run_id"]].append(row)
-    return by_run
-
-
-def _overview_of(
-    run: str, breakdown: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]
-) -> Overview:
-    """Partial steps are counted, but not used for the median."""
-    return Overview(
-        run,
-        len({row["rank"] for row in breakdown}),
-        len({row["step"] for row in steps}),
-        median_low(row["period_ns"] for row in steps if not row["partial"]),
-        sum(row["window_ns"] for row in breakdown),
-        {part: sum(row[part] for row in breakdown) for part in PARTS},
-    )
-
-
-def _kernel_times(rows: Iterable[Mapping[str, Any]], run: Overview) -> dict[str, float]:
-    """Name → time per step on the median rank; without communication, which includes waiting."""
-    sums: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        if row["kind"] != "communication":
-            sums[row["name"]].append(row["sum_ns"])
-    return {name: median_low(each + [0] * (run.ranks - len(each))) / run.steps for name, each in sums.items()}
-
-
-def _straggler(
-    run: Overview, waits: Sequence[Mapping[str, Any]], breakdown: Sequence[Mapping[str, Any]]
-) -> Straggler:
-    worst = max(waits, key=lambda row: (row["caused_wait_ns"], -row["rank"]))
-    compute = {row["rank"]: row["compute_ns"] for row in breakdown}
-    return Straggler(
-        worst["rank"],
-        sum(row["waiting_ns"] for row in waits) / (run.ranks * run.steps),
-        worst["share"],
-        worst["arrived_last"],
-        worst["collectives"],
-        compute[worst["rank"]] / run.steps,
-        median_low(compute.values()) / run.steps,
-    )
-
-
-@command("tw demo", "tw demo -w /tmp/demo      # in a separate warehouse")
-@output_options
-def demo(session: Session, /) -> None:
-    """Try tw on two simulated runs.
-
-    They are ingested as demo-before and demo-after; other runs in the warehouse are not changed. The second
-    run contains injected faults.
-    """
-    from tracewarehouse.present.render.progress import bars
-
-    with bars() as progress:
-        done = _compared(session.open(), session.out.notice, progress)
-    lines = commands(done, _warehouse_option(session.warehouse))
-    row = {
-        "runs": [{**asdict(run), "shares": run.shares} for run in done.runs],
-        "kernels": [asdict(kernel) for kernel in done.kernels],
-        "stragglers": [asdict(straggler) for straggler in done.stragglers],
-        "ingested": done.ingested,
-        "next": lines,
-    }
-    session.out.print_text(text(done, str(session.warehouse), lines), [row])
+    return names, all(version is not None and len(version.ranks) == RANKS for version in versions)
 
 
 def _warehouse_option(warehouse: Location) -> str:
@@ -250,38 +144,8 @@ def _warehouse_option(warehouse: Location) -> str:
     return "" if str(warehouse) == str(Path(default)) else f" -w {shlex.quote(str(warehouse))}"
 
 
-_WIDTH = 78  # 80 without the indent
-_KERNELS = 3
-_CATEGORIES = {
-    "compute_ns": "compute",
-    "exposed_comm_ns": "exposed comm",
-    "exposed_memory_ns": "exposed mem",
-    "idle_ns": "idle",
-}
-_MAIN_CATEGORIES = ("compute_ns", "exposed_comm_ns")
-
-
-def text(done: Demo, warehouse: str, lines: Sequence[str]) -> str:
-    """The complete text: the runs, their time breakdown, the differences, commands to try."""
-    before, after = done.runs
-    runs = f"two simulated runs of {after.ranks} ranks"
-    state = f"Ingested {runs} into {warehouse}:" if done.ingested else f"{warehouse} already has {runs}:"
-    sections = [
-        f"{state}\n{before.run} and {after.run}. The second one contains injected faults;\n"
-        "the analyses below find them.",
-        _section("GPU time of all ranks", _overview(done.runs)),
-        _section("Step time", _step(before, after)),
-        _section("Kernels that changed most (time per step, median rank)", _kernels(done)),
-        _section("Stragglers (times per step)", _stragglers(done)),
-        _section("Try next", lines),
-    ]
-    return "\n\n".join(sections) + "\n"
-
-
-def commands(done: Demo, option: str) -> list[str]:
+def _commands(before: str, after: str, rank: int, option: str) -> list[str]:
     """Shell commands that show the data behind the numbers."""
-    before, after = (run.run for run in done.runs)
-    rank = done.stragglers[1].rank
     return [
         f"tw check {after}{option}",
         f"tw report {before} {after}{option}",
@@ -295,71 +159,7 @@ def commands(done: Demo, option: str) -> list[str]:
 
 
 def _section(title: str, lines: Iterable[str]) -> str:
-    return "\n".join([title, *(f"  {line}" for line in lines)])
-
-
-def _overview(runs: Sequence[Overview]) -> list[str]:
-    fields = [Field("run", "VARCHAR"), Field("steps", "BIGINT", "count"), Field("median step", "DOUBLE")]
-    fields += [Field(name, "DOUBLE", "ratio") for name in _CATEGORIES.values()]
-    rows = [
-        (run.run, run.steps, _ms(run.step_ns), *(run.shares[name] for name in _CATEGORIES)) for run in runs
-    ]
-    return table(fields, rows).lines()
-
-
-def _step(before: Overview, after: Overview) -> list[str]:
-    old, new = before.mean_parts_ns, after.mean_parts_ns
-    change = {name: new[name] - old[name] for name in new}
-    other = sum(ns for name, ns in change.items() if name not in _MAIN_CATEGORIES)
-    parts = [f"{_CATEGORIES[name]} {_ms(change[name], sign='+')}" for name in _MAIN_CATEGORIES]
-    return [
-        f"{_ms(before.step_ns)} before, {_ms(after.step_ns)} after: "
-        f"{_ms(after.step_ns - before.step_ns, sign='+')} ({_percent(before.step_ns, after.step_ns):+.1f} %)",
-        f"mean change: {', '.join(parts)}, other {_ms(other, sign='+')}",
-    ]
-
-
-def _kernels(done: Demo) -> list[str]:
-    fields = [Field("kernel", "VARCHAR"), *(Field(name, "DOUBLE") for name in ("before", "after", "change"))]
-    rows = [
-        (each.name, _ms(each.before_ns), _ms(each.after_ns), _change(each))
-        for each in done.kernels[:_KERNELS]
-    ]
-    return table(fields, rows, width=_WIDTH).lines()
-
-
-def _change(each: KernelChange) -> str:
-    if each.before_ns is None or each.after_ns is None:
-        return "added" if each.before_ns is None else "removed"
-    return f"{_percent(each.before_ns, each.after_ns):+.1f} %"
-
-
-def _stragglers(done: Demo) -> list[str]:
-    names = ("mean wait", "rank", "last at", "share of wait", "compute", "median rank")
-    rows = [
-        (run.run, _ms(each.waiting_ns), each.rank, f"{each.last_at} of {each.collectives}")
-        + (f"{100 * each.share:.1f} %", _ms(each.compute_ns), _ms(each.median_compute_ns))
-        for run, each in zip(done.runs, done.stragglers, strict=True)
-    ]
-    fields = [Field("run", "VARCHAR"), *(Field(name, "DOUBLE") for name in names)]
-    lines = table(fields, rows).lines()
-    worst = done.stragglers[1]
-    if worst.share > 0.5:
-        run, slower = done.runs[1].run, _percent(worst.median_compute_ns, worst.compute_ns)
-        lines.append(
-            f"Rank {worst.rank} is the straggler in {run}: its computation takes {slower:.1f} % longer"
-        )
-        lines.append("than the median rank's.")
-    return lines
-
-
-def _percent(before: float, after: float) -> float:
-    return 100 * (after - before) / before
-
-
-def _ms(ns: float | None, sign: str = "") -> str:
-    """A time in ms: one unit for all rows."""
-    return "-" if ns is None else f"{ns / 1e6:{sign}z.3f} ms"
+    return "\n".join([title, *(f"  {line}".rstrip() for line in lines)])
 
 
 _FAULTS = "\n".join(
