@@ -43,11 +43,6 @@ CONFIDENCE = ("low", "medium", "high")
 GENERAL_RULES = frozenset({"low_gpu_use"})
 
 
-def rules(catalog: Catalog) -> tuple[Contract, ...]:
-    """The finding rules by name: the newest version of each analysis of the group."""
-    return catalog.rules()
-
-
 def is_of_one_rank(finding: Mapping[str, Any]) -> bool:
     """True if its rank alone has the evidence; if not, select all: the filter names the rank, if any."""
     by_filter = (finding["evidence_filter"] or "").startswith("rank = ")
@@ -79,8 +74,8 @@ def apply_rules(
     that a rule skipped because the trace lacks what it needs are in `skipped`, with the rules after the
     reason; not those that it cannot apply to: of a job without communication, or without what it is about.
     """
-    results = {rule.name: run(rule.name) for rule in rules(catalog)}
-    fields = finding_fields(rules(catalog)[0])
+    results = {rule.name: run(rule.name) for rule in catalog.rules()}
+    fields = finding_fields(catalog.rules()[0])
     rows = [
         {**row, "rule": name}
         for name, result in results.items()
@@ -185,7 +180,7 @@ def attributed(selection: Selection) -> Selection:
 
     What is missing is computed once, and stored as a new version unless the warehouse cannot be written.
     """
-    selection.will_read((*rules(selection.catalog), selection.catalog.get(ACCOUNT)))
+    selection.will_read((*selection.catalog.rules(), selection.catalog.get(ACCOUNT)))
     runs = selection.selected()
     lacking = [run for run in runs if _lacks(selection.catalog, run)]
     if selection.has_workers:

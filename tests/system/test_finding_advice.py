@@ -14,10 +14,10 @@ import sketch
 import tracewarehouse as tw
 from cli_runner import tw as command
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.findings import UNEXPLAINED, rules
+from tracewarehouse.findings import UNEXPLAINED
 
 CATALOG: Final = Catalog.load()
-RULES: Final = {rule.name: rule for rule in rules(CATALOG)}
+RULES: Final = {rule.name: rule for rule in CATALOG.rules()}
 # Words of PyTorch, which programs of other frameworks do not have.
 TORCH: Final = re.compile(
     r"torch|\.item\(|\.cpu\(|\.to\(|\.detach|DataLoader|num_workers|with_stack|non_blocking|pin_memory"

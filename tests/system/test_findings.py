@@ -18,12 +18,12 @@ from cli_runner import tw as command
 from conftest import real_traces
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.findings import OF_ALL_RANKS, SEVERITIES, is_of_one_rank, rules
+from tracewarehouse.findings import OF_ALL_RANKS, SEVERITIES, is_of_one_rank
 from tracewarehouse.result import Result
 from tracewarehouse.warehouse import Warehouse
 
 CATALOG = Catalog.load()
-RULES = rules(CATALOG)
+RULES = CATALOG.rules()
 ANALYSES = {each.name for each in CATALOG.analyses()}
 CONFIDENCE = ("low", "medium", "high")
 TRACES = real_traces()

@@ -12,14 +12,14 @@ import pytest
 import tracewarehouse as tw
 from conftest import real_traces
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.findings import UNEXPLAINED, rules
+from tracewarehouse.findings import UNEXPLAINED
 
 LABELS = {
     path.stem: tomllib.loads(path.read_text())
     for path in Path(__file__).parents[1].glob("data/labels/*.toml")
 }
 TRACES = real_traces()
-RULES = {each.name for each in rules(Catalog.load())}
+RULES = {each.name for each in Catalog.load().rules()}
 # A problem for which the labels have no name: a finding of a rule that no label names.
 OTHER = "other"
 NAMED = {

@@ -25,7 +25,6 @@ from tracewarehouse.cli.session import (
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName
 from tracewarehouse.findings import UNEXPLAINED, at_least
-from tracewarehouse.findings import rules as finding_rules
 from tracewarehouse.present.answers import findings_brief, findings_text, stated
 from tracewarehouse.present.render.text import plural
 
@@ -146,7 +145,7 @@ def check(
 
 def _of_rules(catalog: Catalog, rules: Sequence[str]) -> list[str]:
     """The condition for findings of these rules. Raises UnknownName."""
-    known = [each.name for each in finding_rules(catalog)]
+    known = [each.name for each in catalog.rules()]
     for rule in rules:
         if rule not in known:
             raise UnknownName("rule", rule, known)

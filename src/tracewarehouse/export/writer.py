@@ -40,7 +40,7 @@ from tracewarehouse.export.request import (
     time_ranges,
     with_contracts,
 )
-from tracewarehouse.findings import check_runs, rules
+from tracewarehouse.findings import check_runs
 from tracewarehouse.formats.memory_timeline import ACTIONS, CATEGORIES
 from tracewarehouse.query.connections import connection
 from tracewarehouse.query.relations import dependencies
@@ -608,7 +608,7 @@ def _findings_to_draw(all_ranks: Selection, part: Selection, request: ExportRequ
     """The findings of the exported ranks; for `around`, from rules that ran on the entire run."""
     ranks = part.selected()[0].ranks
     if request.around is not None:
-        names = [rule.name for rule in rules(all_ranks.catalog)]
+        names = [rule.name for rule in all_ranks.catalog.rules()]
         if request.around not in names:
             raise UnknownName("finding", request.around, names)
         return [row for row in check_runs(all_ranks, merge=False).rows() if row["rank"] in ranks]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from tracewarehouse.contracts.contract import (
     Column,
     Contract,
     Kind,
+    Param,
     Ref,
     file_columns,
     has_template,
@@ -535,9 +536,7 @@ def create_analyses(
 ) -> None:
     """Creates analyses, each without the ranks that it skips."""
     ranks = {each.run: len(each.ranks) for each in relations.selected}
-    names = tuple(SKIPPED_COLUMNS)
-    rows = [dict(zip(names, row, strict=True)) for row in skipped_rows(ranks, analyses)]
-    create_from_rows(con, SKIPPED, SKIPPED_COLUMNS, rows)
+    create_from_rows(con, SKIPPED, SKIPPED_COLUMNS, skipped_rows(ranks, analyses))
     for contract in analyses:
         create_analysis(con, catalog, relations, contract, _MAIN)
 
@@ -551,29 +550,34 @@ def create_empty(con: Connection, contracts: Iterable[Contract]) -> None:
 def create_help(con: Connection, contracts: Iterable[Contract]) -> None:
     """Creates `tw_help`: a row per column and parameter of tables, views and analyses."""
     rows = [row for contract in contracts for row in help_rows(contract, contract.name)]
-    create_from_rows(con, HELP, HELP_COLUMNS, [dict(zip(HELP_COLUMNS, row, strict=True)) for row in rows])
+    create_from_rows(con, HELP, HELP_COLUMNS, rows)
 
 
-def help_rows(contract: Contract, name: str) -> list[tuple[object, ...]]:
+def help_rows(contract: Contract, name: str) -> list[dict[str, object]]:
     """A row per parameter and column of a contract, whose relation has this name."""
+    params = contract.params if contract.kind == "analysis" else ()
+    parts: dict[str, Sequence[Param | Column]] = {"parameter": params, "column": contract.columns}
     head = (name, contract.kind, contract.version, contract.summary)
-    rows: list[tuple[object, ...]] = []
-    if contract.kind == "analysis":
-        rows += [(*head, "parameter", each.name, each.type, each.unit, each.doc) for each in contract.params]
-    rows += [(*head, "column", each.name, each.type, each.unit, each.doc) for each in contract.columns]
-    return rows
+    cells = [
+        (*head, part, each.name, each.type, each.unit, each.doc)
+        for part, members in parts.items()
+        for each in members
+    ]
+    return [dict(zip(HELP_COLUMNS, row, strict=True)) for row in cells]
 
 
 def skipped_rows(
     ranks: Mapping[str, int], skipped: Mapping[Contract, Sequence[Skipped]]
-) -> Iterator[tuple[object, ...]]:
+) -> list[dict[str, object]]:
     """A row per rank that an analysis skips, and one without a rank if it skips all `ranks` of a run."""
-    for contract, of_contract in skipped.items():
-        for each in of_contract:
-            yield contract.name, contract.version, each.run_id, each.rank, each.reason
-        for run, count in Counter(each.run_id for each in of_contract).items():
-            if count == ranks[run]:
-                yield contract.name, contract.version, run, None, "all ranks are skipped"
+    rows: list[dict[str, object]] = []
+    for contract, skipped_ranks in skipped.items():
+        head = {"analysis": contract.name, "version": contract.version}
+        rows += [head | asdict(each) for each in skipped_ranks]
+        counts = Counter(each.run_id for each in skipped_ranks)
+        whole = [run for run, count in counts.items() if count == ranks[run]]
+        rows += [{**head, "run_id": run, "rank": None, "reason": "all ranks are skipped"} for run in whole]
+    return rows
 
 
 def _not_skipped(analysis: Contract, required: Contract, schema: str) -> str:

@@ -296,11 +296,10 @@ class Selection:
         runs: Sequence[SelectedRun],
         names: Collection[str] | None,
         level: Level | None = None,
-        may_be_absent: bool = False,
     ) -> ReadableRuns:
         """Like `readable`, for SQL of a user that names these columns (None: it may name all)."""
         contracts = tuple(contracts)
-        found = queryable_runs(self.catalog, contracts, runs, names, may_be_absent)
+        found = queryable_runs(self.catalog, contracts, runs, names, may_be_absent=False)
         return self._intact(contracts, found, level)
 
     def _intact(self, contracts: Iterable[Contract], runs: ReadableRuns, level: Level | None) -> ReadableRuns:

@@ -294,7 +294,7 @@ class _Schema(Struct, frozen=True):
         for contract in reversed(contracts):
             self.con.execute(f"DROP TABLE {quote_name(relations.names[contract.ref])}")
             self._relation(relations, contract)
-        rows = []
+        rows: list[dict[str, object]] = []
         for contract in (*contracts, *analyses):
             name = relations.names[contract.ref]
             rows += help_rows(contract, name)
@@ -323,12 +323,11 @@ class _Schema(Struct, frozen=True):
         where = f" WHERE run_id = {_RUN}()" if by_run else ""
         self.con.execute(f"CREATE VIEW {quote_name(name)} AS FROM {_MAIN}.{quote_name(name)}{where}")
 
-    def _create_table(self, table: str, rows: Sequence[Sequence[object]], by_run: bool) -> None:
+    def _create_table(self, table: str, rows: Sequence[Mapping[str, object]], by_run: bool) -> None:
         if self.name == _LATEST:
             self._of_main(table, by_run)
-            return
-        columns = COLUMNS[table]
-        create_from_rows(self.con, table, columns, [dict(zip(columns, row, strict=True)) for row in rows])
+        else:
+            create_from_rows(self.con, table, COLUMNS[table], rows)
 
 
 def _comments(contract: Contract, name: str, schema: str) -> Iterator[str]:
@@ -552,8 +551,9 @@ def _fill(
     relations = relations_of(store, tuple(selected), catalog, tables)
     parts = _parts(relations, tables)
     encoded = [{_RUN_ID: run, "parts": msgspec.json.encode(own).decode()} for run, own in parts.items()]
+    skipped = {each: with_capabilities(each, selected).skipped for each in _analyses(catalog)}
     rows: dict[str, Sequence[Mapping[str, object]]] = {
-        SKIPPED: _skipped(catalog, selected),
+        SKIPPED: skipped_rows({each.run: len(each.ranks) for each in selected}, skipped),
         _PARTS: encoded,
     }
     types = {name: COLUMNS[name] for name in rows}
@@ -569,13 +569,6 @@ def _fill(
             con.execute(f"DELETE FROM {quote_name(name)} WHERE run_id IN (SELECT unnest($1))", [list(old)])
         insert_rows(con, name, types[name], rows[name])
     _set_files(con, parts, latest)
-
-
-def _skipped(catalog: Catalog, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:
-    """The ranks that analyses skip."""
-    skipped = {each: with_capabilities(each, selected).skipped for each in _analyses(catalog)}
-    rows = skipped_rows({each.run: len(each.ranks) for each in selected}, skipped)
-    return [dict(zip(SKIPPED_COLUMNS, row, strict=True)) for row in rows]
 
 
 def _parts(relations: Relations, tables: Sequence[Contract]) -> dict[str, Sequence[_Part]]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 
 from msgspec import Struct
@@ -32,7 +35,7 @@ from tracewarehouse.present.plot.parts import (
 
 _ROW_HEIGHT, _BASELINE, _TOP, _BOTTOM = 32, 13, 17, 27  # of a row of bars
 _MAX_READINGS = 60  # points of a line with a tooltip, evenly spaced
-BINS = 24
+_BINS = 24
 
 
 class Bar(Struct, frozen=True):
@@ -493,30 +496,25 @@ def is_wide(low: float, high: float) -> bool:
     return low > 0 and high / low > 50
 
 
-def bin_edges(low: float, high: float, count: int = BINS) -> list[float]:
+def bin_edges(low: float, high: float) -> list[float]:
     """Edges of bins from `low` to `high`: logarithmic if they differ by more than a factor of 50."""
     if is_wide(low, high):
-        factor = (high / low) ** (1 / count)
-        return [low * factor**at for at in range(count)] + [high]
-    step = (high - low) / count or 1.0
-    return [low + step * at for at in range(count + 1)]
+        factor = (high / low) ** (1 / _BINS)
+        return [low * factor**number for number in range(_BINS)] + [high]
+    step = (high - low) / _BINS or 1.0
+    return [low + step * number for number in range(_BINS + 1)]
 
 
-def histogram_bins(values: Sequence[float | None], unit: str | None, count: int = BINS) -> list[Bin]:
+def histogram_bins(values: Sequence[float | None], unit: str | None) -> list[Bin]:
     """The finite values counted into bins; no bins if there are none."""
     known = sorted(float(value) for value in values if value is not None and math.isfinite(value))
     if not known:
         return []
-    bounds = bin_edges(known[0], known[-1], count)
-    counts = [0] * (len(bounds) - 1)
-    at = 0
-    for value in known:
-        while at < len(counts) - 1 and value >= bounds[at + 1]:
-            at += 1
-        counts[at] += 1
+    bounds = bin_edges(known[0], known[-1])
+    counts = Counter(bisect_right(bounds, value, 1, len(bounds) - 1) for value in known)
     return [
-        Bin(low, high, bin_count, describe_bin(bin_count, low, high, unit))
-        for low, high, bin_count in zip(bounds, bounds[1:], counts, strict=False)
+        Bin(low, high, counts[number], describe_bin(counts[number], low, high, unit))
+        for number, (low, high) in enumerate(pairwise(bounds), 1)
     ]
 
 

@@ -197,11 +197,11 @@ def text_width(words: str, size: float = _LABEL) -> float:
     return ems * size
 
 
-def fitting(words: str, width: float, size: float = _TEXT) -> str:
+def fitting(words: str, width: float) -> str:
     """The text, shortened to this width."""
-    if text_width(words, size) <= width:
+    if text_width(words, _TEXT) <= width:
         return words
-    while words and text_width(f"{words}…", size) > width:
+    while words and text_width(f"{words}…", _TEXT) > width:
         words = words[:-1]
     return f"{words}…"
 
