@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -382,26 +382,15 @@ class Result(Struct, frozen=True):
             'kernels.parquet'
         """
         path = Path(path)
-        writers: dict[str, Callable[[Path], object]] = {
-            ".parquet": lambda to: to.write_bytes(self.parquet()),
-            ".csv": _text_writer(self.csv),
-            ".json": _text_writer(self.json),
-            ".jsonl": _text_writer(self.jsonl),
-        }
-        write = writers.get(path.suffix.lower())
-        if write is None:
-            raise TwError(f"{path}: unsupported file extension", f"use one of {', '.join(writers)}")
-        unfinished = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
-        try:
-            write(unfinished)
-            unfinished.replace(path)
-        except OSError as error:
-            # Arrow's message names the temporary file, which the user does not know.
-            why = os.strerror(error.errno) if error.errno else error
-            hint = "use a file in an existing, writable folder"
-            raise TwError(f"{path}: cannot be written: {why}", hint) from error
-        finally:
-            unfinished.unlink(missing_ok=True)
+        texts = {".csv": self.csv, ".json": self.json, ".jsonl": self.jsonl}
+        suffix = path.suffix.lower()
+        if suffix not in (".parquet", *texts):
+            raise TwError(f"{path}: unsupported file extension", f"use one of .parquet, {', '.join(texts)}")
+        with replacing(path) as unfinished, unfinished.open("wb") as file:
+            if suffix == ".parquet":
+                file.write(self.parquet())
+            else:
+                file.writelines(map(str.encode, texts[suffix]()))
         return path
 
     def metadata(self) -> dict[str, object]:
@@ -443,6 +432,37 @@ class Result(Struct, frozen=True):
             yield [_texts(column, write) for column, write in zip(part.columns, writers, strict=True)]
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file that replaces `path` once written; anything but a regular file is written in place."""
+    with unfinished_file(path) as unfinished:
+        yield unfinished
+        if unfinished != path:
+            unfinished.replace(path)
+
+
+@contextmanager
+def unfinished_file(path: Path) -> Iterator[Path]:
+    """A temporary path in the same folder, deleted at the end; a device, pipe or link itself."""
+    in_place = path.exists() and (path.is_symlink() or not path.is_file())
+    unfinished = path if in_place else path.with_name(f".{path.name}.{uuid4().hex[:8]}")
+    try:
+        yield unfinished
+    except OSError as error:
+        hint = "use a file in an existing, writable folder"
+        raise TwError(f"{path}: cannot be written: {error.strerror or error}", hint) from error
+    finally:
+        if not in_place:
+            with suppress(OSError):  # it may never have been created
+                unfinished.unlink()
+
+
+def error_object(error: TwError | StoreUnavailable) -> dict[str, str | None]:
+    """Class, message and hint of an error, as the command line prints them."""
+    hint = error.hint and cli_text(error.hint)
+    return {"class": type(error).__name__, "message": cli_text(error.message), "hint": hint}
+
+
 def enveloped(
     command: str,
     rows: str | Sequence[Mapping[str, object]] = "[]",
@@ -452,8 +472,7 @@ def enveloped(
 ) -> str:
     """The JSON object of a command, in which every key is always present; `rows` may be JSON already."""
     if isinstance(error, TwError | StoreUnavailable):
-        hint = error.hint and cli_text(error.hint)
-        error = {"class": type(error).__name__, "message": cli_text(error.message), "hint": hint}
+        error = error_object(error)
     first = {"tw": 1, "command": command, "ok": error is None}
     rest: dict[str, object] = {
         "columns": [],
@@ -509,14 +528,6 @@ def _printed_args() -> polars.Expr:
         value = polars.col(name).fill_null(0).cast(polars.String)
         text = text.str.replace(f"%{number}$d", value, literal=True)
     return text.str.replace_all("\0", "%", literal=True)
-
-
-def _text_writer(chunks: Callable[[], Iterator[str]]) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            file.writelines(chunks())
-
-    return write
 
 
 def _texts(column: pa.ChunkedArray, write: Callable[[object], str]) -> list[str]:

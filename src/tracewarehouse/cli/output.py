@@ -11,12 +11,9 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,10 +24,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.render.table import Facts, facts_of, markdown, table, values
 from tracewarehouse.present.render.text import for_terminal, one_line
-
-if TYPE_CHECKING:
-    from tracewarehouse.result import Result
-
+from tracewarehouse.result import Result, enveloped, replacing, unfinished_file
 
 Cells = Sequence[object]
 
@@ -193,8 +187,6 @@ class Output(Struct, frozen=True, dict=True):
     ) -> None:
         """Prints text; the envelope contains `rows` instead."""
         if self.json:
-            from tracewarehouse.result import enveloped
-
             self._write([enveloped(self.command, rows, error, self.left_out)])
         else:
             self._write([for_terminal(text if text.endswith("\n") or not text else text + "\n")])
@@ -210,8 +202,6 @@ class Output(Struct, frozen=True, dict=True):
 
     def print_failure(self, kind: str, message: str, hint: str | None) -> None:
         """Prints the envelope of an error; the caller prints to stderr."""
-        from tracewarehouse.result import enveloped
-
         error = {"class": kind, "message": message, "hint": hint}
         sys.stdout.write(enveloped(self.command, error=error))
 
@@ -259,10 +249,17 @@ class Output(Struct, frozen=True, dict=True):
     def _rows(self, shown: Result, format_: str, result: Result) -> None:
         """Prints `shown`, the first rows of `result`."""
         if format_ == "parquet":
-            self._parquet(shown)
+            if self.output is None and sys.stdout.isatty():
+                hint = "add --output FILE.parquet, or redirect stdout"
+                raise OutputError("cannot print Parquet to a terminal", hint)
+            if self.output is None:
+                sys.stdout.buffer.write(shown.parquet())
+            else:
+                with replacing(self.output) as unfinished:
+                    unfinished.write_bytes(shown.parquet())
         elif format_ == "svg":
             assert self.output is not None  # the format is that of a file extension
-            with _replacing(self.output) as unfinished:
+            with replacing(self.output) as unfinished:
                 shown.plot().save(str(unfinished), format="svg")
         elif format_ == "table":
             on_terminal = self.output is None and sys.stdout.isatty()
@@ -277,17 +274,6 @@ class Output(Struct, frozen=True, dict=True):
         else:
             self._write({"json": shown.json, "jsonl": shown.jsonl}[format_]())
 
-    def _parquet(self, result: Result) -> None:
-        if self.output is None and sys.stdout.isatty():
-            raise OutputError(
-                "cannot print Parquet to a terminal", "add --output FILE.parquet, or redirect stdout"
-            )
-        if self.output is None:
-            sys.stdout.buffer.write(result.parquet())
-        else:
-            with _replacing(self.output) as unfinished:
-                unfinished.write_bytes(result.parquet())
-
     def _write(self, chunks: Iterable[str]) -> None:
         """Writes text that may come from traces; on a terminal, control characters are escaped."""
         if self.output is None and sys.stdout.isatty():
@@ -298,7 +284,7 @@ class Output(Struct, frozen=True, dict=True):
         if self.output is None:
             sys.stdout.writelines(chunks)
             return
-        with _replacing(self.output) as unfinished:
+        with replacing(self.output) as unfinished:
             compressed = self.output.suffix == ".gz"
             with (gzip.open if compressed else open)(unfinished, "wt", encoding="utf-8", newline="") as file:
                 file.writelines(chunks)
@@ -350,41 +336,14 @@ def line_width(out: Output) -> int | None:
 
 def check_writable(path: Path) -> None:
     """Raises TwError if `path` cannot be written: a check before long work."""
-    with _unfinished(path) as unfinished:
+    with unfinished_file(path) as unfinished:
         unfinished.touch()
 
 
 def write_text(path: Path, text: str) -> None:
     """Writes a file at once; raises TwError if it cannot be written."""
-    with _replacing(path) as unfinished:
+    with replacing(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary file that replaces `path` once written; anything but a regular file is written in place."""
-    with _unfinished(path) as unfinished:
-        yield unfinished
-        if unfinished != path:
-            unfinished.replace(path)
-
-
-@contextmanager
-def _unfinished(path: Path) -> Iterator[Path]:
-    """A temporary path in the same folder, deleted at the end; a device, pipe or link itself."""
-    in_place = path.exists() and (path.is_symlink() or not path.is_file())
-    unfinished = path if in_place else path.with_name(f".{path.name}.{uuid4().hex[:8]}")
-    try:
-        yield unfinished
-    except OSError as error:
-        raise TwError(
-            f"{path}: cannot be written: {error.strerror or error}",
-            "use a file in an existing, writable folder",
-        ) from error
-    finally:
-        if not in_place:
-            with suppress(OSError):  # it may never have been created
-                unfinished.unlink()
 
 
 def error_lines(message: str, hint: str | None) -> str:

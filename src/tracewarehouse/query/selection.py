@@ -327,12 +327,10 @@ class Selection:
 
         contract = self.catalog.get(name, version, kind="analysis")
         prepared = self._prepared(contract, params)
-        bound, dependencies, readable, capable = (
-            prepared.bound, prepared.dependencies, prepared.readable, prepared.capable
-        )  # fmt: skip
+        bound, dependencies, capable = prepared.bound, prepared.dependencies, prepared.capable
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
-            runs = replace(readable, selected=capable.selected)
+            runs = replace(prepared.readable, selected=capable.selected)
             if self.spread is not None and (found := self._spread(self.spread, prepared, runs, level)):
                 return found
             if batches := copy_batches(
@@ -345,7 +343,7 @@ class Selection:
 
         intact, table = self._without_damage(attempt)
         damaged = {each.run for each in capable.selected} - {each.run for each in intact.selected}
-        answered = [each for each in readable.selected if each.run not in damaged]
+        answered = [each for each in prepared.readable.selected if each.run not in damaged]
         provenance = provenance_of(self.catalog, answered, contract, bound, dependencies.contracts)
         left_out, about_them = self.note(intact.left_out, len(intact.selected))
         lines = (

@@ -150,7 +150,6 @@ _templates: dict[str, bytes] = {}
 _lock = Lock()
 # Entries of the cache differ by version of the tool and of its contracts.
 _MAX_FILES = 8
-_MAX_BYTES = 256 << 20
 _DIGEST_BYTES = sha256().digest_size
 
 
@@ -167,7 +166,7 @@ def cached(name: str) -> bytes | None:
 
 
 def keep(name: str, data: bytes) -> None:
-    """Caches the bytes if possible, and deletes the least recently used files above the limits."""
+    """Caches the bytes if possible, and deletes the least recently used files beyond the first ones."""
     with suppress(OSError, RuntimeError):
         target = cache_folder()
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -178,12 +177,9 @@ def keep(name: str, data: bytes) -> None:
             part.replace(target / name)
         finally:
             part.unlink(missing_ok=True)
-        known = [(path.stat(), path) for path in target.iterdir() if path.is_file()]
-        total = 0
-        for number, (stat, path) in enumerate(sorted(known, key=lambda each: -each[0].st_mtime_ns)):
-            total += stat.st_size
-            if number >= _MAX_FILES or total > _MAX_BYTES:
-                path.unlink(missing_ok=True)
+        files = [path for path in target.iterdir() if path.is_file()]
+        for path in sorted(files, key=lambda file: -file.stat().st_mtime_ns)[_MAX_FILES:]:
+            path.unlink(missing_ok=True)
 
 
 def _build(catalog: Catalog) -> bytes:

@@ -51,7 +51,7 @@ from tracewarehouse.present.report.document import (
     distinct_labels,
     result_table,
 )
-from tracewarehouse.result import Result, contract_list, enveloped
+from tracewarehouse.result import Result, contract_list, enveloped, error_object
 from tracewarehouse.runs.recording import recording_verdict
 from tracewarehouse.runs.rows import recording_limits
 from tracewarehouse.runs.selection import SelectedRun
@@ -306,9 +306,7 @@ def _failure(error: Exception) -> tuple[int, dict[str, str | None]]:
         message, where = "unexpected error", "tw serve prints where it was"
         return 500, {"class": type(error).__name__, "message": message, "hint": where}
     kinds = {StoreUnavailable: 503, RunChanged: 409, UnknownName: 404}
-    status = next((kinds[each] for each in kinds if isinstance(error, each)), 400)
-    hint = error.hint and cli_text(error.hint)
-    return status, {"class": type(error).__name__, "message": cli_text(error.message), "hint": hint}
+    return next((kinds[kind] for kind in kinds if isinstance(error, kind)), 400), error_object(error)
 
 
 def _head(title: str, subtitle: str = "") -> Mapping[str, object]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tracewarehouse.runs.rows import RunInfo
 
 
-_STACK_ORDER = [name for name in COLORS if name in CATEGORIES]
+STACK_ORDER = [name for name in COLORS if name in CATEGORIES]
 _ENDS = 10  # ranks shown of either end, if there are more than twice as many
 _MIN_HEAT_MAP_RANKS = 13
 _MAX_HEAT_MAP_COLUMNS = 128  # more ranks share columns
@@ -195,7 +195,7 @@ def _rank_cards(data: ReportData, account: Account) -> list[Card]:
     if len(shown) < len(ranks):
         title += f": first {_ENDS} and last {_ENDS} of {len(ranks)}"
     stacks = _stacked_ranks([row for row in rows if row["rank"] in set(shown)], shown)
-    legend = tuple((name, CATEGORIES[name]) for name in _STACK_ORDER if name in account.times)
+    legend = tuple((name, CATEGORIES[name]) for name in STACK_ORDER if name in account.times)
     cards = [chart_card("GPU time by rank", text, title, stacks, legend)]
     if len(ranks) >= _MIN_HEAT_MAP_RANKS:
         text = "Each row is a category; stronger colors mark ranks with a larger share."
@@ -210,7 +210,7 @@ def _stacked_ranks(rows: Sequence[Row], ranks: Sequence[int]) -> Chart:
         category, time, share = row["category"], duration(row["ns"]), percent(row["ns"], row["window_ns"])
         description = f"rank {row['rank']}: {CATEGORIES[category]} {time}, {share}"
         segments.append(Segment(str(row["rank"]), category, row["ns"], category, description))
-    return stacked_bars(segments, [str(rank) for rank in ranks], _STACK_ORDER)
+    return stacked_bars(segments, [str(rank) for rank in ranks], STACK_ORDER)
 
 
 def _rank_heat_map(rows: Sequence[Row]) -> Chart:
@@ -227,7 +227,7 @@ def _rank_heat_map(rows: Sequence[Row]) -> Chart:
     largest: dict[str, float] = {}
     for (_, name), (ns, window_ns) in sums.items():
         largest[name] = max(largest.get(name, 0.0), ns / window_ns)
-    shown = [name for name in _STACK_ORDER if largest.get(name, 0) > _MIN_HEAT_MAP_SHARE]
+    shown = [name for name in STACK_ORDER if largest.get(name, 0) > _MIN_HEAT_MAP_SHARE]
     others = f" and the {group_size - 1} after it" if group_size > 1 else ""
     cells = []
     for (column, name), (ns, window_ns) in sums.items():
@@ -276,11 +276,11 @@ def _step_tile(data: ReportData, times: Row) -> Tile:
     if times["count"] > 1:
         note += f", slowest {duration(times['slowest_ns'])}"
     longest = max((row["ns"] for row in rows), default=0)
-    steps = _few([row["ns"] / longest for row in rows]) if longest else ()
+    steps = few([row["ns"] / longest for row in rows]) if longest else ()
     return Tile("step time", duration(_mean_step(data, times)), note, "overview", steps=steps)
 
 
-def _few(values: Sequence[float]) -> tuple[float, ...]:
+def few(values: Sequence[float]) -> tuple[float, ...]:
     """The values of steps, if a tile has room for their bars."""
     return tuple(values) if 1 < len(values) <= _MAX_STEPS else ()
 
@@ -324,7 +324,7 @@ def _utilization_tile(data: ReportData) -> Iterator[Tile]:
         WHERE step IS NOT NULL GROUP BY step HAVING count(*) = count(sm_efficiency) ORDER BY step
         """
     )
-    efficiency, shares = row["efficiency"], _few([by_step["share"] for by_step in steps])
+    efficiency, shares = row["efficiency"], few([by_step["share"] for by_step in steps])
     yield Tile("SM efficiency", percent(efficiency, 1), note, "kernels", "compute", efficiency, shares)
 
 
@@ -336,7 +336,7 @@ def _by_step(data: ReportData, account: Account, categories: Sequence[str]) -> t
         FROM ({account.rows}) GROUP BY step ORDER BY step
         """
     )
-    return _few([row["share"] for row in rows])
+    return few([row["share"] for row in rows])
 
 
 def _host_tiles(data: ReportData) -> Iterator[Tile]:

@@ -22,7 +22,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.findings import attributed, check_runs
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.plot.charts import Bar, Point, bar_chart, point_chart, strip_chart
-from tracewarehouse.present.plot.parts import COLORS, format_short
+from tracewarehouse.present.plot.parts import format_short
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.communication import communication_section
 from tracewarehouse.present.report.data import READ, ReportData, mean_parts, report_data
@@ -68,6 +68,8 @@ from tracewarehouse.present.report.host import (
 from tracewarehouse.present.report.kernels import kernels_section, modules_sections, work_section
 from tracewarehouse.present.report.memory import memory_section, snapshot_section, snapshot_sections
 from tracewarehouse.present.report.overview import (
+    STACK_ORDER,
+    few,
     limits_section,
     overview_section,
     quality_section,
@@ -444,8 +446,6 @@ def _series_card(series: Series, change: Change, history: History) -> Card:
 
 RowValues = dict[str, Any]
 _MAX_LABELS = 3
-_MAX_STEPS = 40
-_STACK_ORDER = [name for name in COLORS if name in CATEGORIES]
 
 
 def many_runs(side: Selection, findings: Result, measured: Sequence[Measured], notify: Notify) -> Page:
@@ -578,10 +578,10 @@ def _run_row(
         time_of=time.whole if time and time.whole != _compared(times) else "",
         change=_change(time.ns, alike[0]) if time else "",
         width=time.ns / max(alike) if time else 0.0,
-        steps=tuple(ns / max(each) for ns in each) if 1 < len(each) <= _MAX_STEPS else (),
+        steps=few([ns / max(each) for ns in each]),
         shares=tuple(
             Share(name, ns / whole, f"{CATEGORIES[name]}: {duration(ns)}, {percent(ns, whole)}")
-            for name in _STACK_ORDER
+            for name in STACK_ORDER
             if (ns := own.get(name))
         ),
         severity=severity,
