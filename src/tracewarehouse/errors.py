@@ -58,8 +58,8 @@ class TraceFormatError(TwError):
     def __init__(
         self, path: Path | str, message: str, *, offset: int | None = None, hint: str | None = None
     ) -> None:
-        where = f"{path}" if offset is None else f"{path}: byte {offset}"
-        super().__init__(f"{where}: {message}", hint)
+        place = f"{path}" if offset is None else f"{path}: byte {offset}"
+        super().__init__(f"{place}: {message}", hint)
         self.path = str(path)
         self.reason = message
         self.offset = offset

@@ -128,8 +128,8 @@ def missing_ranks(present: Iterable[int], expected: int | None) -> tuple[int, st
     end = expected or 0
     edges = [-1, *sorted(rank for rank in present if 0 <= rank < end), end]
     gaps = [(before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1]
-    more = ", …" if len(gaps) > _NAMED_RANGES else ""
-    return sum(last - first + 1 for first, last in gaps), _ranges_text(gaps[:_NAMED_RANGES]) + more
+    ellipsis = ", …" if len(gaps) > _NAMED_RANGES else ""
+    return sum(last - first + 1 for first, last in gaps), _ranges_text(gaps[:_NAMED_RANGES]) + ellipsis
 
 
 def rank_ranges(ranks: Iterable[int]) -> list[tuple[int, int]]:
@@ -170,8 +170,8 @@ def trace_time_ns(text: str) -> int | None:
 
 def age_ns(text: str, default_unit: str | None = None) -> int | None:
     """An age or waiting time in ns, never negative; None if it is not one."""
-    found = _whole_ns(text, AGE_UNITS, default_unit)
-    return found if found is not None and found >= 0 else None
+    ns = _whole_ns(text, AGE_UNITS, default_unit)
+    return ns if ns is not None and ns >= 0 else None
 
 
 def _whole_ns(text: str, units: Iterable[str], default_unit: str | None) -> int | None:

@@ -129,9 +129,9 @@ def check_runs(
 def findings_of(selection: Selection, contract: Contract, run: Callable[[str], Result]) -> Result:
     """The findings of the selected runs with the columns of a contract; `run` runs a rule."""
     ranks = [(each.run, rank) for each in selection.selected() for rank in each.ranks]
-    found = apply_rules(selection.catalog, run, ranks, lambda _: {})
-    rows = found.table.select([column.name for column in contract.columns])
-    return replace(found, table=rows, contract=contract)
+    findings = apply_rules(selection.catalog, run, ranks, lambda _: {})
+    rows = findings.table.select([column.name for column in contract.columns])
+    return replace(findings, table=rows, contract=contract)
 
 
 # The innermost frame of the program around each event, or around the launch of a GPU activity.
@@ -191,9 +191,9 @@ def attributed(selection: Selection) -> Selection:
         after = [replace(run, version=version) for run, version in zip(lacking, versions, strict=True)]
     else:
         after = [_attributed(selection, run) for run in lacking]
-    changed = {run.run: run for run in after}
-    found = tuple(changed.get(run.run, run) for run in runs)
-    return selection if found == runs else selection.over(found, selection.left_out)
+    by_run = {run.run: run for run in after}
+    selected = tuple(by_run.get(run.run, run) for run in runs)
+    return selection if selected == runs else selection.over(selected, selection.left_out)
 
 
 def _lacks(catalog: Catalog, run: SelectedRun) -> bool:
@@ -256,24 +256,26 @@ def _merged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         if row["severity"] != NONE:
             by_rank[row["run_id"], row["rank"]][row["rule"]] = row
-    ranks_with = Counter((run, rule) for (run, _), found in by_rank.items() for rule in found)
-    parts = []
-    for (run, _), found in by_rank.items():
-        slow = found.get("slow_rank", {})
+    ranks_with = Counter((run, rule) for (run, _), by_rule in by_rank.items() for rule in by_rule)
+    merged = []
+    for (run, _), by_rule in by_rank.items():
+        slow = by_rule.get("slow_rank", {})
         if slow.get("culprit") == "computation":
-            parts += [found[rule] for rule in _SLOW_KERNELS if ranks_with[run, rule] == 1 and rule in found]
+            merged += [
+                by_rule[rule] for rule in _SLOW_KERNELS if ranks_with[run, rule] == 1 and rule in by_rule
+            ]
         causes = _CAUSES.get(slow.get("culprit", ""), ())
-        more_ns = {name: _more_ns(found[name], rows) for name in causes if name in found}
-        cause = found.get(max(more_ns, key=more_ns.__getitem__, default=""))
+        more_ns = {name: _more_ns(by_rule[name], rows) for name in causes if name in by_rule}
+        cause = by_rule.get(max(more_ns, key=more_ns.__getitem__, default=""))
         is_data = slow.get("culprit") == "data"  # queued work of the GPU hides a part of it
         if cause is not None and (is_data or 2 * more_ns[cause["rule"]] >= slow["saving_ns"]):
             is_late, waits = slow["observation"].split(": ", 1)[0], slow["observation"].rpartition("; ")[2]
-            why, _, more = cause["observation"].partition(". ")
-            why = why.removesuffix(".")
-            slow["observation"] = f"{is_late}: {why[0].lower()}{why[1:]}; {waits} {more}".rstrip()
+            reason, _, details = cause["observation"].partition(". ")
+            reason = reason.removesuffix(".")
+            slow["observation"] = f"{is_late}: {reason[0].lower()}{reason[1:]}; {waits} {details}".rstrip()
             slow |= {name: cause[name] for name in ("advice", "culprit")}
-            parts.append(cause)
-    return [row for row in rows if all(row is not part for part in parts)]
+            merged.append(cause)
+    return [row for row in rows if all(row is not part for part in merged)]
 
 
 def _more_ns(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> int:
@@ -298,18 +300,18 @@ def order(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _unexplained(account: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A sentence per run and category that takes much of the time of a rank without any finding about it."""
-    found = {(row["run_id"], row["rule"]) for row in rows if row["severity"] != NONE}
+    rules_found = {(row["run_id"], row["rule"]) for row in rows if row["severity"] != NONE}
     largest: dict[tuple[str, str], tuple[float, int]] = {}
     for row in account:
         run, rank = row["run_id"], row["rank"]
         explained = row["explained_by"]
         if explained is None or row["share"] < _MUCH:
             continue
-        if not any((run, rule) in found for rule in explained.split(", ")):
+        if not any((run, rule) in rules_found for rule in explained.split(", ")):
             largest[run, row["what"]] = max(largest.get((run, row["what"]), (0, 0)), (row["share"], rank))
-    for (run, what), (share, rank) in sorted(largest.items(), key=lambda item: -item[1][0]):
+    for (run, category), (share, rank) in sorted(largest.items(), key=lambda item: -item[1][0]):
         percent = f"{100 * share:.1f} %"
-        yield f"{UNEXPLAINED}{percent} of the time of {run} rank {rank} is {what}; no rule explains it"
+        yield f"{UNEXPLAINED}{percent} of the time of {run} rank {rank} is {category}; no rule explains it"
 
 
 def _checked(results: Mapping[str, Result]) -> Iterator[str]:

@@ -15,9 +15,9 @@ class _LateRegex:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # of protocols like that of copy
             raise AttributeError(name)
-        found = getattr(re.compile(self._text, self._flags), name)
-        setattr(self, name, found)
-        return found
+        method = getattr(re.compile(self._text, self._flags), name)
+        setattr(self, name, method)
+        return method
 
 
 def late_regex(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:

@@ -98,12 +98,12 @@ def address_space_bytes() -> int | None:
 
 def group_bytes() -> int | None:
     """The lowest memory limit of the control groups that this process is in, None if there is none."""
-    found: list[int] = []
+    limits: list[int] = []
     with suppress(OSError):
         for path in _limit_files(_MEMBERSHIP.read_text(), _MOUNTED):
             with suppress(OSError, ValueError):
-                found.append(int(path.read_text()))
-    return min((limit for limit in found if limit < _NO_LIMIT_BYTES), default=None)
+                limits.append(int(path.read_text()))
+    return min((limit for limit in limits if limit < _NO_LIMIT_BYTES), default=None)
 
 
 def half_bytes(wanted: int | None = None) -> int | None:
@@ -115,7 +115,7 @@ def half_bytes(wanted: int | None = None) -> int | None:
 @cache
 def _limit_files(membership: str, root: Path) -> tuple[Path, ...]:
     """Where limits may be: those of the group and of the groups above it that are visible here."""
-    found: list[Path] = []
+    files: list[Path] = []
     for line in membership.splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers == "":
@@ -125,16 +125,16 @@ def _limit_files(membership: str, root: Path) -> tuple[Path, ...]:
         else:
             continue
         folder = mounted / group.strip("/")
-        found += (above / name for above in (folder, *folder.parents) if above.is_relative_to(mounted))
-    return tuple(found)
+        files += (above / name for above in (folder, *folder.parents) if above.is_relative_to(mounted))
+    return tuple(files)
 
 
 def check_settings() -> None:
     """Raises TwError with the size needed if a limit is too low for every command."""
-    found = address_space_bytes()
-    if found is not None and found < NEEDED_ADDRESS_BYTES:
+    limit = address_space_bytes()
+    if limit is not None and limit < NEEDED_ADDRESS_BYTES:
         raise TwError(
-            f"the address space is limited to {found >> 20} MiB, {NEEDED_ADDRESS_BYTES >> 20} MiB are needed",
+            f"the address space is limited to {limit >> 20} MiB, {NEEDED_ADDRESS_BYTES >> 20} MiB are needed",
             f"raise the limit: ulimit -v {NEEDED_ADDRESS_BYTES >> 10}",
         )
     check_group(NEEDED_BYTES, "")
@@ -142,11 +142,11 @@ def check_settings() -> None:
 
 def check_group(needed_bytes: int, what: str) -> None:
     """Raises TwError if the control group allows less than `what` needs; "" is every command."""
-    found = group_bytes()
-    if found is not None and found < needed_bytes:
+    limit_bytes = group_bytes()
+    if limit_bytes is not None and limit_bytes < needed_bytes:
         needed = f"{needed_bytes >> 20} MiB are needed" + (f" for {what}" if what else "")
         raise TwError(
-            f"memory is limited to {found >> 20} MiB by the control group, {needed}",
+            f"memory is limited to {limit_bytes >> 20} MiB by the control group, {needed}",
             f"raise the memory limit of the container or job to {needed_bytes >> 20} MiB or more",
         )
 
@@ -234,12 +234,12 @@ def limited(memory_bytes: int | None, timeout_s: float | None) -> Iterator[None]
     parent, sizes = _watched
     address, resident = _sizes(sizes)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = inf
+    most_bytes = inf
     if memory_bytes is not None:
-        most = ((half_bytes(memory_bytes) or 0) + resident) * _MARGIN
+        most_bytes = ((half_bytes(memory_bytes) or 0) + resident) * _MARGIN
         # Without a limit, `soft` is -1.
         resource.setrlimit(resource.RLIMIT_AS, (min(address + _BACKSTOP * memory_bytes, soft % 2**63), hard))
-    os.write(parent, f"{most} {memory_bytes or 0} {timeout_s or inf} ".encode())
+    os.write(parent, f"{most_bytes} {memory_bytes or 0} {timeout_s or inf} ".encode())
     try:
         yield
     finally:
@@ -252,21 +252,21 @@ def watch(child: int, messages: int, signals: Sequence[int]) -> Killed | None:
 
     `signals` are those that were passed on to the child: it has ended soon after the first, or is killed.
     """
-    most = memory_bytes = timeout_s = spent_s = began = until = 0.0
+    most_bytes = memory_bytes = timeout_s = spent_s = began = deadline = 0.0
     with Path(f"/proc/{child}/statm").open("rb") as statm:
         while True:
-            if select.select([messages], [], [], _INTERVAL_S if most else None)[0]:
-                said = os.read(messages, select.PIPE_BUF).split()
-                if not said:
+            if select.select([messages], [], [], _INTERVAL_S if most_bytes else None)[0]:
+                words = os.read(messages, select.PIPE_BUF).split()
+                if not words:
                     return None
-                spent_s = 0.0 if b"-1" in said else spent_s + (monotonic() - began if most else 0)
+                spent_s = 0.0 if b"-1" in words else spent_s + (monotonic() - began if most_bytes else 0)
                 began = monotonic()
-                most, memory_bytes, timeout_s = map(float, said[-3:])
-                until = began + timeout_s - spent_s + _GRACE_S
+                most_bytes, memory_bytes, timeout_s = map(float, words[-3:])
+                deadline = began + timeout_s - spent_s + _GRACE_S
                 continue
-            until = min(until, monotonic() + _GRACE_S) if signals else until
-            is_late = monotonic() > until
-            if (is_late or _sizes(statm.fileno())[1] > most) and _kill(child, messages):
+            deadline = min(deadline, monotonic() + _GRACE_S) if signals else deadline
+            is_late = monotonic() > deadline
+            if (is_late or _sizes(statm.fileno())[1] > most_bytes) and _kill(child, messages):
                 by = (signals[0] if signals else "time") if is_late else "memory"
                 return Killed(by, int(memory_bytes), timeout_s)
 

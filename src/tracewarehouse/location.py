@@ -104,7 +104,7 @@ def paths_in(
         inside = [each] if isinstance(each, str | PathLike) or not isinstance(each, Iterable) else list(each)
         for path in inside:
             if not isinstance(path, str | PathLike):
-                what = f"{type(path).__name__} is not a path"
-                raise ParamError(what, 'pass files or folders: wh.ingest("traces", "more")')
+                message = f"{type(path).__name__} is not a path"
+                raise ParamError(message, 'pass files or folders: wh.ingest("traces", "more")')
             flat.append(path)
     return tuple(flat)

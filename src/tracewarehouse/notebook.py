@@ -58,6 +58,6 @@ def _parser() -> ArgumentParser:
 
 def _opened(name: str | None, variables: dict[str, Any]) -> Warehouse:
     """The warehouse in a variable or folder."""
-    if name is not None and isinstance(found := variables.get(name), Warehouse):
-        return found
+    if name is not None and isinstance(variable := variables.get(name), Warehouse):
+        return variable
     return Warehouse(name or os.environ.get("TW_WAREHOUSE", "warehouse"))

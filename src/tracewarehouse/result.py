@@ -98,9 +98,9 @@ class Result(Struct, frozen=True):
         return html(self._title(), self.columns(), self.table, self._notes())
 
     def _title(self) -> str:
-        named = self.provenance.analysis and f"{self.provenance.analysis}@{self.provenance.version}"
-        unnamed = "result" if self.provenance.sql is None else "query"
-        title = named or (self.contract.name if self.contract else unnamed)
+        analysis_name = self.provenance.analysis and f"{self.provenance.analysis}@{self.provenance.version}"
+        kind = "result" if self.provenance.sql is None else "query"
+        title = analysis_name or (self.contract.name if self.contract else kind)
         runs = self.provenance.runs
         shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
         return f"{title}: {len(self):,} row{'' if len(self) == 1 else 's'}" + (f" of {shown}" if runs else "")
@@ -422,8 +422,8 @@ class Result(Struct, frozen=True):
         keys = [json_text(each.name) + ": " for each in fields]
         writers = [partial(json_text, unit=each.unit, type_=each.type) for each in fields]
         for cells in self._cells(writers):
-            named = [[key + cell for cell in column] for key, column in zip(keys, cells, strict=True)]
-            yield ["{" + ", ".join(row) + "}" for row in zip(*named, strict=True)]
+            pairs = [[key + cell for cell in column] for key, column in zip(keys, cells, strict=True)]
+            yield ["{" + ", ".join(row) + "}" for row in zip(*pairs, strict=True)]
 
     def _cells(self, writers: Sequence[Callable[[object], str]]) -> Iterator[list[list[str]]]:
         """The text of every cell by column, in batches of rows."""
@@ -541,13 +541,13 @@ def _texts(column: pa.ChunkedArray, write: Callable[[object], str]) -> list[str]
     values = [value for chunk in column.chunks for value in _values(chunk)]
     if not (pa.types.is_nested(column.type) or pa.types.is_string(column.type)):
         return list(map(write, values))
-    known: dict[str, str] = {}
+    known_texts: dict[str, str] = {}
     texts = []
     for value in values:
         key = value if isinstance(value, str) else repr(value)
-        text = known.get(key)
+        text = known_texts.get(key)
         if text is None:
-            text = known[key] = write(value)
+            text = known_texts[key] = write(value)
         texts.append(text)
     return texts
 
@@ -558,8 +558,8 @@ def _values(array: pa.Array) -> list[object]:
 
     is_map = isinstance(array, pa.MapArray)
     if not (is_map or isinstance(array, pa.ListArray)) or array.null_count:
-        found: list[object] = array.to_pylist(maps_as_pydicts="lossy")
-        return found
+        plain: list[object] = array.to_pylist(maps_as_pydicts="lossy")
+        return plain
     ends = array.offsets.to_pylist()
     if is_map:
         pairs = list(zip(_values(array.keys), _values(array.items), strict=True))
@@ -611,7 +611,7 @@ def from_rows(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> Resu
             for each in fields
         ]
     )
-    columns = [[row[at] for row in rows] for at in range(len(fields))]
+    columns = [[row[number] for row in rows] for number in range(len(fields))]
     arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
     provenance = Provenance(tool=__version__, runs=())
     return Result(pa.Table.from_arrays(arrays, schema=schema), provenance)

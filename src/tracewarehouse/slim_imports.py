@@ -126,11 +126,11 @@ def _functions_on_use(module: ModuleType) -> Iterator[None]:
 
     def wrapped(name: str) -> Any:
         try:
-            found = registry().get_function(name.removesuffix("_"))
+            function = registry().get_function(name.removesuffix("_"))
         except KeyError:
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}") from None
-        options = own["_get_options_class"](found)
-        return own.setdefault(name, own["_make_generic_wrapper"](name, found, options, found.arity))
+        options = own["_get_options_class"](function)
+        return own.setdefault(name, own["_make_generic_wrapper"](name, function, options, function.arity))
 
     own["__getattr__"] = wrapped
 

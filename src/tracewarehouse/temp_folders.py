@@ -79,10 +79,10 @@ def lease_start(folder: Path, now: float) -> float | None:
     """When a running call locked its folder; None if it has ended or may have; `now` is the file system's."""
     with suppress(OSError):
         lock, renewed_at = (folder / LOCK).stat(), folder.stat().st_mtime
-        held = is_held(folder)
+        is_locked = is_held(folder)
         # A lock without the name of a machine is of a process that was killed as it wrote it.
-        is_leased = held is None and lock.st_size > 0 and now - max(lock.st_mtime, renewed_at) < LEASE_S
-        if held or is_leased:
+        is_leased = is_locked is None and lock.st_size > 0 and now - max(lock.st_mtime, renewed_at) < LEASE_S
+        if is_locked or is_leased:
             return lock.st_mtime
     return None
 
@@ -177,8 +177,8 @@ def _delete_own(process: int) -> None:
 
 def cache_folder() -> Path:
     """TW_CACHE, else the user's cache folder of this tool; raises RuntimeError without a home folder."""
-    if named := os.environ.get(CACHE):
-        return Path(named).absolute()
+    if variable := os.environ.get(CACHE):
+        return Path(variable).absolute()
     from platformdirs import user_cache_path
 
     return user_cache_path("tracewarehouse", appauthor=False)

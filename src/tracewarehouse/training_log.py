@@ -38,12 +38,12 @@ def verdict(path: str | os.PathLike[str]) -> str:
     """
     command = [sys.executable, "-m", "tracewarehouse", "check", os.path.abspath(path), "--brief"]  # noqa: PTH100
     nothing = subprocess.DEVNULL
-    done = subprocess.run(command, stdin=nothing, capture_output=True, text=True, env=_environment())
-    if done.returncode == 0:
-        return done.stdout.rstrip("\n")
-    said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
-    hint = next((line.removeprefix("hint: ") for line in said if line.startswith("hint: ")), None)
-    raise TwError(said[0].removeprefix("tw: ") if said else f"no verdict: code {done.returncode}", hint)
+    finished = subprocess.run(command, stdin=nothing, capture_output=True, text=True, env=_environment())
+    if finished.returncode == 0:
+        return finished.stdout.rstrip("\n")
+    lines = [line for line in finished.stderr.splitlines() if not line.startswith("note: ")]
+    hint = next((line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")), None)
+    raise TwError(lines[0].removeprefix("tw: ") if lines else f"no verdict: code {finished.returncode}", hint)
 
 
 def start(trace: Path) -> None:

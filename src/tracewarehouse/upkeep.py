@@ -82,16 +82,16 @@ def restore_identity(objects: Objects, dry_run: bool) -> tuple[Step, ...]:
             raise
     else:
         return ()
-    known = store.stated_identity(objects)
+    stated = store.stated_identity(objects)
     if not dry_run:
         with disk_errors(objects.url):
             for _, data in objects.get_many([layout.WAREHOUSE]):
                 if data is not None:
                     objects.put({f"{layout.WAREHOUSE}{layout.ASIDE}": data})
                     objects.delete([layout.WAREHOUSE])
-            store.restore_identity(objects, known)
-    what = "its id and salt are in versions of runs" if known else "the salt of redacted values is lost"
-    return (Step("", layout.WAREHOUSE, f"written again; {what}", is_loss=not known),)
+            store.restore_identity(objects, stated)
+    loss = "its id and salt are in versions of runs" if stated else "the salt of redacted values is lost"
+    return (Step("", layout.WAREHOUSE, f"written again; {loss}", is_loss=not stated),)
 
 
 def repair(
@@ -111,19 +111,19 @@ def repair(
         with _failures(store, key, steps):
             _repair_run(selection, key, dry_run, steps, lost)
         store.forget()
-    named = None if runs is None else keys
+    named_keys = None if runs is None else keys
     with _failures(store, "", steps):
         # Step by step: those before a failure count.
-        steps.extend(repair_side_objects(store, named, dry_run))
+        steps.extend(repair_side_objects(store, named_keys, dry_run))
         steps.extend(repair_results(store, selection.catalog, keys, selection.verified, dry_run))
         if source and lost and not dry_run:
             _ingest_again(selection, lost, [Path(path) for path in source], steps)
         if runs is None:
             steps += _rewrite_shell_file(selection, dry_run)
-    left = [] if dry_run else verify(store)
-    if named is not None:
-        left = [problem for problem in left if problem.run and run_key(problem.run) in named]
-    return RepairReport(tuple(steps), tuple(left))
+    remaining = [] if dry_run else verify(store)
+    if named_keys is not None:
+        remaining = [problem for problem in remaining if problem.run and run_key(problem.run) in named_keys]
+    return RepairReport(tuple(steps), tuple(remaining))
 
 
 @contextmanager
@@ -138,14 +138,14 @@ def _failures(store: Store, run: str, steps: list[Step]) -> Iterator[None]:
 
 
 def _keys(store: Store, runs: Iterable[str] | None) -> tuple[str, ...]:
-    known = sorted({*store.run_keys(), *store.keys(layout.COMMITS)})
+    stored = sorted({*store.run_keys(), *store.keys(layout.COMMITS)})
     if runs is None:
-        return tuple(known)
-    wanted = tuple(dict.fromkeys(map(run_key, runs)))
-    for key in wanted:
-        if key not in known:
-            raise UnknownName("run", key, [store.name(each) for each in known])
-    return wanted
+        return tuple(stored)
+    wanted_keys = tuple(dict.fromkeys(map(run_key, runs)))
+    for key in wanted_keys:
+        if key not in stored:
+            raise UnknownName("run", key, [store.name(each) for each in stored])
+    return wanted_keys
 
 
 def _repair_run(
@@ -184,8 +184,8 @@ def _derive_again(selection: Selection, key: str, ranks: Sequence[int], dry_run:
         selected = selection.select(runs=name).select(ranks=ranks).selected()[0]
         for rank in selected.by_rank:
             by_scopes[stored_scopes(rank)].append(rank.rank)
-        for scopes, of in by_scopes.items():
-            part = selection.select(runs=name).select(ranks=of).selected()[0]
+        for scopes, scope_ranks in by_scopes.items():
+            part = selection.select(runs=name).select(ranks=scope_ranks).selected()[0]
             derive(selection.store, selection.catalog, part, ScopeRequest(scopes))
     except TwError as error:
         hint = hints.derive("critical_path", name)
@@ -209,16 +209,16 @@ def _ingest_again(
                 options = Options(run=source.run, rank=source.rank, min_age_s=0)
                 report = ingest(selection.store, selection.catalog, [path], options)
                 if report.exit_code == 0:
-                    at = next(number for number, step in enumerate(steps) if step.what == source.line)
+                    position = next(number for number, step in enumerate(steps) if step.what == source.line)
                     text = f"rank {source.rank} ingested again from {path}"
-                    steps[at] = Step(steps[at].run, steps[at].key, text)
+                    steps[position] = Step(steps[position].run, steps[position].key, text)
                     break
 
 
 def _rewrite_shell_file(selection: Selection, dry_run: bool) -> list[Step]:
     """Writes a damaged warehouse.duckdb again."""
-    what = shell_file.fault(selection.store.path(shell_file.NAME))
-    if what is None:
+    fault = shell_file.fault(selection.store.path(shell_file.NAME))
+    if fault is None:
         return []
     if not dry_run:
         try:
@@ -257,8 +257,10 @@ def remove_secrets(
     if lines and store.path(shell_file.NAME).exists():
         store.list_runs(catalog_row)
         shell_file.refresh(store, selection.catalog)
-    left = scan_warehouse(store, runs, policy).found
-    return RemovalReport(tuple(lines), tuple(sorted({f"{secret.file}: {secret.where}" for secret in left})))
+    remaining = scan_warehouse(store, runs, policy).found
+    return RemovalReport(
+        tuple(lines), tuple(sorted({f"{secret.file}: {secret.where}" for secret in remaining}))
+    )
 
 
 def _holds_secret_name(store: Store, secrets: Iterable[SecretFound], key: str) -> bool:
@@ -297,8 +299,8 @@ def upgrade(selection: Selection) -> UpgradeReport:
 
 def problems(store: Store, deep: bool) -> list[Problem]:
     """The problems of the stored files, and of `warehouse.duckdb`."""
-    what = shell_file.fault(store.path(shell_file.NAME))
-    return [*store.verify(deep), *([Problem("", shell_file.NAME, what)] if what else [])]
+    fault = shell_file.fault(store.path(shell_file.NAME))
+    return [*store.verify(deep), *([Problem("", shell_file.NAME, fault)] if fault else [])]
 
 
 def export_delta(
@@ -314,22 +316,22 @@ def export_delta(
             raise ParamError("all runs and tables are registered in place", "name a folder or URL for copies")
         store.objects.check_conditions()
         with disk_errors(store.folder):
-            done = delta.complete(store, copied_rows)
+            copies = delta.complete(store, copied_rows)
             register_recorded(selection, recordable(catalog, None), None)
-            return done
-    known = delta.tables(catalog)
+            return copies
+    tables = delta.tables(catalog)
     for name in names:
-        if name not in known:
-            raise UnknownName("table", name, list(known))
+        if name not in tables:
+            raise UnknownName("table", name, list(tables))
     objects = objects_at(location(destination))
     with disk_errors(objects.url):
         objects.check_conditions()
-        there = {*(names or known), *objects.folders(""), delta.RUNS}
-        logs = {name: delta.log_of(objects, name, table) for name, table in known.items() if name in there}
-        done = tuple(_copies(selection, runs, logs))
+        logged = {*(names or tables), *objects.folders(""), delta.RUNS}
+        logs = {name: delta.log_of(objects, name, table) for name, table in tables.items() if name in logged}
+        copies = tuple(_copies(selection, runs, logs))
         contracts = () if names else recordable(catalog, None)
-        delta.register_results(store, catalog, runs and [each.run for each in done], contracts, objects)
-        return done
+        delta.register_results(store, catalog, runs and [each.run for each in copies], contracts, objects)
+        return copies
 
 
 def register_recorded(
@@ -362,13 +364,13 @@ def _copies(
     """Copies each run that the logs do not have in its newest version, then deletes removed runs."""
     store = selection.store
     removed = {key: number for key, (number, is_removed) in store.numbers().items() if is_removed}
-    wanted = removed.keys() if runs is None else {name.lower() for name in runs} & removed.keys()
-    left = None if runs is None else [name for name in runs if name.lower() not in wanted]
-    selected = selection.selected() if left is None else selection.matching(left) if left else ()
+    gone = removed.keys() if runs is None else {name.lower() for name in runs} & removed.keys()
+    present = None if runs is None else [name for name in runs if name.lower() not in gone]
+    selected = selection.selected() if present is None else selection.matching(present) if present else ()
     copied = [
         (run.run, run.version.number, partial(_copy, selection.over([run]), run, logs)) for run in selected
     ]
-    nothing = [(store.name(key), removed[key], None) for key in sorted(wanted)]
+    nothing = [(store.name(key), removed[key], None) for key in sorted(gone)]
     for run, number, files in (*copied, *nothing):
         target = delta.Target(run, delta.app_of(store, run), number, files or (lambda _: {}), files is None)
         written = delta.copy(logs, target)
@@ -385,13 +387,13 @@ def _copy(
     """Writes files with the rows of a run, some ranks each; `side` has this run alone."""
     is_whole = table in delta.copied_tables(side.catalog)
     starts = [0] if is_whole else range(0, len(run.ranks), _RANKS_PER_FILE)
-    found: dict[str, delta.Action] = {}
-    for at in starts:
-        ranks = run.ranks[at : at + _RANKS_PER_FILE]
-        where = "" if is_whole else f" WHERE rank BETWEEN {ranks[0]} AND {ranks[-1]}"
-        rows = side.query(f"SELECT * FROM {table}{where}", limits=None).table
-        found |= logs[table].add_rows(rows, run.run, None if is_whole else (ranks[0], ranks[-1]))
-    return found
+    actions: dict[str, delta.Action] = {}
+    for first in starts:
+        ranks = run.ranks[first : first + _RANKS_PER_FILE]
+        condition = "" if is_whole else f" WHERE rank BETWEEN {ranks[0]} AND {ranks[-1]}"
+        rows = side.query(f"SELECT * FROM {table}{condition}", limits=None).table
+        actions |= logs[table].add_rows(rows, run.run, None if is_whole else (ranks[0], ranks[-1]))
+    return actions
 
 
 def compact_runs(
@@ -402,15 +404,15 @@ def compact_runs(
         raise ParamError("target_bytes is not positive", "give the size of a file in bytes")
     store, selected = selection.store, selection.matching(names) if names else selection.selected()
     unique = dict.fromkeys(run.run for run in selected)
-    done = []
+    compacted = []
     with disk_errors(store.folder):
         for run in unique:
             try:
-                done.append(compact(store, run, target_bytes, dry_run))
+                compacted.append(compact(store, run, target_bytes, dry_run))
             except UnknownName:  # another process removed it
                 if store.newest(run) is not None:
                     raise
-    return tuple(done)
+    return tuple(compacted)
 
 
 def expire_tables(selection: Selection, policy: Path, dry_run: bool) -> tuple[Expired, ...]:
@@ -462,17 +464,17 @@ def seal(
 
     try:
         changes = Changes(labels=labels or {}, expected_ranks=expect_ranks, seal=True)
-        done = store.publish(run, changes, check)
+        published = store.publish(run, changes, check)
     except UnknownName as unknown:
         explain_unknown(store, unknown)
         raise
-    refused = {name for name, outcome in done.outcome.items() if outcome == "conflict"}
-    conflicts = {one.source.rank for one in done.waited if one.source.name in refused}
-    newest = done.newest
+    refused = {name for name, outcome in published.outcome.items() if outcome == "conflict"}
+    conflicts = {commit.source.rank for commit in published.waited if commit.source.name in refused}
+    newest = published.newest
     return Sealed(
         newest.run,
         newest.number,
-        done.version is not None,
+        published.version is not None,
         newest.ranks,
         expected_ranks(newest),
         tuple(sorted(conflicts)),

@@ -72,12 +72,12 @@ def writing(method: Callable[P, R]) -> Callable[P, R]:
         if warehouse.read_only or (root.is_web if isinstance(root, StoreUrl) else not dry_run):
             warehouse._objects().check_writable()
         try:
-            done = method(*args, **named)
+            result = method(*args, **named)
         except (TwError, StoreUnavailable):  # it may have published some runs before
             warehouse._list_new_versions()
             raise
         warehouse._list_new_versions()
-        return done
+        return result
 
     return checked
 
@@ -453,8 +453,8 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.compare.history.read import metric_history
 
-        wanted = as_list(runs), as_list(where) or (), as_list(by) or ()
-        return metric_history(self.selection, metric, *wanted, min_effect, normalize, True)
+        filters = as_list(runs), as_list(where) or (), as_list(by) or ()
+        return metric_history(self.selection, metric, *filters, min_effect, normalize, True)
 
     def moved_parts(
         self, runs: str | Iterable[str] | None = None, *, where: str | Iterable[str] = ()
@@ -595,8 +595,8 @@ class Warehouse(Analyses[Result]):
 
         part = self.selection.one_run(run)
         part = part if ranks is None else part.select(ranks=ranks)
-        wanted, scales = ScopeRequest.of(steps, annotations, entire_trace), as_list(scale)
-        return whatif_of(part, wanted, scales, by) if scales else fixes_of(part, wanted, by)
+        scopes, scales = ScopeRequest.of(steps, annotations, entire_trace), as_list(scale)
+        return whatif_of(part, scopes, scales, by) if scales else fixes_of(part, scopes, by)
 
     def export_trace(
         self,
@@ -1004,12 +1004,12 @@ class Warehouse(Analyses[Result]):
         contracts = recordable(self.catalog, as_list(analyses))
         selection = self.selection.select(runs)
         if engine == "local":
-            done = record_runs(selection, contracts, progress)
+            recorded = record_runs(selection, contracts, progress)
         else:
             with opened(engine) as running:
-                done = record_on(running, self.root, selection, contracts)
+                recorded = record_on(running, self.root, selection, contracts)
         register_recorded(selection, contracts, [run.run for run in selection.selected()])
-        return replace(done, notices=(*damaged_runs(selection.left_out), *done.notices))
+        return replace(recorded, notices=(*damaged_runs(selection.left_out), *recorded.notices))
 
     @writing
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
@@ -1077,9 +1077,9 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.derive.critical_path import ScopeRequest
         from tracewarehouse.derive.derivations import derive_tables
 
-        wanted = ScopeRequest.of(steps, annotations, entire_trace)
+        scopes = ScopeRequest.of(steps, annotations, entire_trace)
         run = unversioned(run, "a derivation")
-        return derive_tables(self.selection, name, run, ranks, wanted, capture, engine)
+        return derive_tables(self.selection, name, run, ranks, scopes, capture, engine)
 
     def refresh(self, on_notice: Callable[[str], object] | None = None) -> Path:
         """Writes `warehouse.duckdb` for DuckDB shells, and the list of runs for readers over `https://`.

@@ -93,11 +93,11 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the options of `tw` itself; for an option of a command, the hint says where it belongs."""
-        given = list(args)
+        words = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if hint := _misplaced_hint(self, ctx, error.option_name, given):
+            if hint := _misplaced_hint(self, ctx, error.option_name, words):
                 raise MisplacedOption(error.option_name, hint, ctx) from error
             raise
 
@@ -129,13 +129,13 @@ class Commands(click.Group):
 def _misplaced_hint(app: click.Group, ctx: click.Context, name: str, args: Sequence[str]) -> str | None:
     """How to write an option that precedes the command; None if no command has it and none was given."""
     owners = {words: option for words, option in _options(app, ctx) if name in option.opts}
-    given = next((arg for arg in args if arg in _COMMANDS), None)
+    command = next((arg for arg in args if arg in _COMMANDS), None)
     if owners:
-        words = next((each for each in owners if given and f"{each} ".startswith(f"{given} ")), None)
+        words = next((each for each in owners if command and f"{each} ".startswith(f"{command} ")), None)
         option = owners[words or next(iter(owners))]
         value = "" if option.is_flag else f" {option.make_metavar(ctx)}"
         return f"put {name} after the command: tw {words or 'COMMAND'} {name}{value}"
-    return f"options follow the command; tw {given} --help lists them" if given else None
+    return f"options follow the command; tw {command} --help lists them" if command else None
 
 
 def _options(group: click.Group, ctx: click.Context, words: str = "") -> Iterator[tuple[str, click.Option]]:
@@ -204,10 +204,10 @@ def run(args: Sequence[str]) -> int:
             signal.signal(number, partial(_interrupt, received))
     # As many open files as the system permits: a query may open a file per table and rank.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    most_files = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most_files:
         with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, hard))
     try:
         if not {"-h", "--help", "--help-all", "--version"}.intersection(args):
             check_settings()  # libraries would crash for lack of memory

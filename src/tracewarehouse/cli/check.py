@@ -128,14 +128,14 @@ def check(
         )
     else:
         by_run = is_answer and not runs and len(findings.provenance.runs) > 1
-        most = 1 if by_run else _MOST if session.place and is_answer else None
+        most_findings = 1 if by_run else _MOST if session.place and is_answer else None
         as_text = partial(
             findings_text,
             unexplained=unexplained,
             as_markdown=session.out.resolved_format == "md",
             width=line_width(session.out),
             place=session.place,
-            most=most,
+            most=most_findings,
             by_run=by_run,
         )
         session.out.print_result(findings, error, ranks, None if session.columns else as_text)
@@ -145,8 +145,8 @@ def check(
 
 def _of_rules(catalog: Catalog, rules: Sequence[str]) -> list[str]:
     """The condition for findings of these rules. Raises UnknownName."""
-    known = [each.name for each in catalog.rules()]
+    rule_names = [each.name for each in catalog.rules()]
     for rule in rules:
-        if rule not in known:
-            raise UnknownName("rule", rule, known)
+        if rule not in rule_names:
+            raise UnknownName("rule", rule, rule_names)
     return [f"rule IN ({', '.join(map(quote_text, rules))})"] if rules else []

@@ -265,10 +265,8 @@ def simulate(session: Session, /, folder: Path, **settings: Any) -> None:
     from tracewarehouse.simulation import simulate as write
 
     noise = Noise(**{name: settings.pop(f"noise_{name}") for name in _NOISE})
-    done = write(folder, Job(noise=noise, **settings))
-    rate = done.events / max(done.seconds, 1e-9)
-    summary = (
-        f"{plural(len(done.files), 'rank')}, {done.events:,} events in {done.seconds:.1f} s ({rate:,.0f}/s)"
-    )
-    fact = {"folder": str(folder), "files": len(done.files), "events": done.events, "truth": str(done.truth)}
-    session.out.print_text(f"{folder}: {summary}; expected results: {done.truth}", [fact])
+    traces = write(folder, Job(noise=noise, **settings))
+    files, rate = len(traces.files), traces.events / max(traces.seconds, 1e-9)
+    summary = f"{plural(files, 'rank')}, {traces.events:,} events in {traces.seconds:.1f} s ({rate:,.0f}/s)"
+    fact = {"folder": str(folder), "files": files, "events": traces.events, "truth": str(traces.truth)}
+    session.out.print_text(f"{folder}: {summary}; expected results: {traces.truth}", [fact])

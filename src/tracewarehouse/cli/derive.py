@@ -74,19 +74,19 @@ def critical_path(session: Session, /, run: str, **scopes: Any) -> None:
     """
     warehouse = session.open()
     with session.engine() as engine:
-        done = warehouse.derive("critical_path", run, **scopes, engine=engine)
-    derived = {scope for scopes_of_rank in done.scopes.values() for scope in scopes_of_rank}
-    text = f"{plural(len(done.scopes), 'rank')}, {plural(len(derived), 'scope')}"
-    _print_derived(session, done, text, scopes={str(rank): names for rank, names in done.scopes.items()})
+        result = warehouse.derive("critical_path", run, **scopes, engine=engine)
+    scope_names = {scope for scopes_of_rank in result.scopes.values() for scope in scopes_of_rank}
+    text = f"{plural(len(result.scopes), 'rank')}, {plural(len(scope_names), 'scope')}"
+    _print_derived(session, result, text, scopes={str(rank): names for rank, names in result.scopes.items()})
 
 
-def _print_derived(session: Session, done: Derived, text: str | None, **facts: object) -> None:
+def _print_derived(session: Session, result: Derived, text: str | None, **facts: object) -> None:
     """Prints what was stored; `text` is None if there was nothing to derive."""
-    stored = f"{done.run}@v{done.version}" if done.version else f"{done.run}: already derived"
-    for notice in done.notices:
+    version = f"{result.run}@v{result.version}" if result.version else f"{result.run}: already derived"
+    for notice in result.notices:
         session.out.notice(notice)
-    row = {"run": done.run, "version": done.version, **facts}
-    session.out.print_text(f"{stored}: {text}" if text else f"{done.run}: nothing to derive", [row])
+    row = {"run": result.run, "version": result.version, **facts}
+    session.out.print_text(f"{version}: {text}" if text else f"{result.run}: nothing to derive", [row])
 
 
 @command(
@@ -105,9 +105,9 @@ def attribution(session: Session, /, run: str) -> None:
     late only because it waited itself passes them on. tw check and tw
     report do the same: this is only needed before analyses such as straggler_causes.
     """
-    done = session.open().derive("wait_attribution", run)
-    ranks = len(done.scopes)
-    _print_derived(session, done, plural(ranks, "rank"), ranks=ranks)
+    result = session.open().derive("wait_attribution", run)
+    ranks = len(result.scopes)
+    _print_derived(session, result, plural(ranks, "rank"), ranks=ranks)
 
 
 @command(
@@ -128,14 +128,14 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
     looked for in the same trace, then in the run of --capture; by default in traces of the same folder with
     "capture" in their file name, for the same rank and world size. The result is stored with the run.
     """
-    done = session.open().derive("graphs", run, capture=capture)
-    ranks = len(done.scopes)
-    if done.attributed is None:
-        _print_derived(session, done, None, ranks=ranks)
+    result = session.open().derive("graphs", run, capture=capture)
+    ranks = len(result.scopes)
+    if result.attributed is None:
+        _print_derived(session, result, None, ranks=ranks)
         return
-    attributed, activities = done.attributed
+    attributed, activities = result.attributed
     text = f"operators for {attributed:,} of {activities:,} GPU activities in graph launches"
-    _print_derived(session, done, text, ranks=ranks, attributed=attributed, activities=activities)
+    _print_derived(session, result, text, ranks=ranks, attributed=attributed, activities=activities)
 
 
 @command(
@@ -189,15 +189,15 @@ _NO_FIX = "no listed fix saves enough of the step to be worth a row (tw describe
 def fixes_text(result: Result, as_markdown: bool) -> str:
     """The largest saving in a sentence, the table of fixes, what each assumes, and which have no estimate."""
     rows = result.rows()
-    found = [row for row in rows if row["after_ns"] is not None]
-    unknown = [row for row in rows if row["after_ns"] is None]
+    estimated = [row for row in rows if row["after_ns"] is not None]
+    not_estimated = [row for row in rows if row["after_ns"] is None]
     fields = [field for field in result.columns() if field.name in _OF_FIX]
-    cells = [[row[field.name] for field in fields] for row in found]
-    blocks = [[_largest(found[0]) if found else _NO_FIX]]
-    if found:
+    cells = [[row[field.name] for field in fields] for row in estimated]
+    blocks = [[_largest(estimated[0]) if estimated else _NO_FIX]]
+    if estimated:
         blocks += [markdown(fields, cells).splitlines() if as_markdown else table(fields, cells).lines()]
-        blocks += [["Assumed (savings overlap and do not add up):", *map(_why, found)]]
-    blocks += [["Not estimated:", *map(_why, unknown)]] if unknown else []
+        blocks += [["Assumed (savings overlap and do not add up):", *map(_why, estimated)]]
+    blocks += [["Not estimated:", *map(_why, not_estimated)]] if not_estimated else []
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
@@ -233,16 +233,16 @@ def text(result: Result, as_markdown: bool) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _lines(where: str, length: Row, parts: Sequence[Row]) -> Iterator[str]:
+def _lines(scope_name: str, length: Row, parts: Sequence[Row]) -> Iterator[str]:
     from tracewarehouse.derive.whatif import UNEXPLAINED
 
     base_ns, new_ns = length["base_ns"], length["new_ns"]
     unexplained_ns = sum(row["base_ns"] for row in parts if row["category"] in UNEXPLAINED)
     if unexplained_ns:
         share = show(unexplained_ns / base_ns, "ratio")
-        yield f"{where}: {share} of the path are waits of unknown cause, which scaling does not change"
+        yield f"{scope_name}: {share} of the path are waits of unknown cause, which scaling does not change"
     change = f" ({(new_ns - base_ns) / base_ns:+.1%})".replace("%", " %") if base_ns else ""
     lengths = f"{show(base_ns, 'ns')} → {show(new_ns, 'ns')}{change}"
-    yield f"{where}: {lengths}, from its start on the host to the end of its work"
+    yield f"{scope_name}: {lengths}, from its start on the host to the end of its work"
     if length["period_ns"] is not None:
         yield f"its period, from the end of the previous step, is {show(length['period_ns'], 'ns')}"

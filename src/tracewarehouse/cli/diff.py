@@ -101,12 +101,12 @@ def gates_of_file(path: Path | None) -> list[str]:
 
 def gate_error(results: Sequence[GateResult], allowed: bool, hint: str | None) -> TwError | None:
     """The error for gates that fail, else for inconclusive ones, unless they are `allowed`."""
-    failed, unknown = ([each.gate.text for each in results if each.outcome == of] for of in _NOT_HELD)
-    of = f"of {plural(len(results), 'gate')}"
+    failed, unknown = ([each.gate.text for each in results if each.outcome == kind] for kind in _NOT_HELD)
+    kind = f"of {plural(len(results), 'gate')}"
     if failed:
-        return GateFailed(f"{len(failed)} {of} failed: {', '.join(failed)}", hint)
+        return GateFailed(f"{len(failed)} {kind} failed: {', '.join(failed)}", hint)
     if unknown and not allowed:
-        text = f"{len(unknown)} {of} inconclusive: {', '.join(unknown)}"
+        text = f"{len(unknown)} {kind} inconclusive: {', '.join(unknown)}"
         return GateInconclusive(text, "--allow-inconclusive makes this exit code 0")
     return None
 
@@ -270,7 +270,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     if len(names) != 1:
         session.prefer_text()  # several tables, or a verdict
     own = {param.name: options.pop(param.name) for param in diff.params if param.name in options}
-    given = {key: value for key, value in options.items() if value is not None}
+    params = {key: value for key, value in options.items() if value is not None}
     for_analyses = {key: own[key] for key in ("by_rank", "all_steps", "measure")}
     thresholds = {key: own[key] for key in ("alpha", "min_effect", "noise", "match_label")}
     gates = [*own["gates"], *gates_of_file(own["gate_file"])]
@@ -287,7 +287,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
             raise click.UsageError("--format github cannot be combined with an analysis")
         _check_no_change_options(own)
         comparison = warehouse.diff(base_run, head_run, **for_analyses, **thresholds)
-        _print_analyses(session, comparison, names, given)
+        _print_analyses(session, comparison, names, params)
         return
     if any(for_analyses.values()):
         raise click.UsageError("--by-rank, --all-steps and --measure need the name of an analysis")
@@ -325,17 +325,17 @@ def _check_no_change_options(own: dict[str, Any]) -> None:
 
 
 def _print_analyses(
-    session: Session, comparison: Diff, names: tuple[str, ...], given: dict[str, Any]
+    session: Session, comparison: Diff, names: tuple[str, ...], params: dict[str, Any]
 ) -> None:
     session.out.check_top(None)
     if len(names) == 1:
-        session.out.print_result(comparison.analyze(names[0], **given))
+        session.out.print_result(comparison.analyze(names[0], **params))
         return
     if not session.json and session.out.resolved_format not in ("table", "md"):
         raise click.UsageError("several analyses need --format table, --format md or --json")
     from tracewarehouse.cli.output import table_text
 
-    results = {name: comparison.analyze(name, **given) for name in names}
+    results = {name: comparison.analyze(name, **params) for name in names}
     texts = [f"{name}\n{table_text(result, session.out)}" for name, result in results.items()]
     rows = [{"analysis": name, "rows": result.rows()} for name, result in results.items()]
     session.out.print_text("\n".join(texts), rows)

@@ -187,9 +187,9 @@ class _PerfettoServer(TCPServer):
 
     def serve_once(self) -> None:
         """Answers until the file was read. Raises TwError if nothing reads it in time."""
-        end = monotonic() + _WAIT_S
-        while not self.is_done and (left := end - monotonic()) > 0:
-            self.timeout = left
+        end_s = monotonic() + _WAIT_S
+        while not self.is_done and (remaining_s := end_s - monotonic()) > 0:
+            self.timeout = remaining_s
             self.handle_request()
         if not self.is_done:
             raise TwError(f"nothing loaded the trace in {_WAIT_S} s", "open the address above in a browser")
@@ -239,7 +239,7 @@ def delta(
     template and numbers; copies have them as text. Rows of removed runs are deleted. Never run VACUUM or
     OPTIMIZE on tables in place: their files belong to the warehouse.
     """
-    done = session.open().export_delta(destination, runs or None, tables=tables or ())
+    copies = session.open().export_delta(destination, runs or None, tables=tables or ())
     verbs = {True: "deleted", False: "exported"}
-    lines = [f"{verbs[each.removed]} {each.run}@v{each.version}" for each in done if each.written]
-    session.out.print_text("\n".join(lines) or "nothing to export", [asdict(each) for each in done])
+    lines = [f"{verbs[each.removed]} {each.run}@v{each.version}" for each in copies if each.written]
+    session.out.print_text("\n".join(lines) or "nothing to export", [asdict(each) for each in copies])

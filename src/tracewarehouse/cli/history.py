@@ -68,48 +68,48 @@ def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses:
         )
     warehouse = session.open()
     with session.engine() as engine, bar() as move:
-        done = warehouse.record(
+        recorded = warehouse.record(
             runs or None,
             analyses=analyses or None,
             progress=None if move is None else lambda step: move(step.done, step.total, step.analysis),
             engine=engine,
         )
-    for notice in done.notices:
+    for notice in recorded.notices:
         session.out.notice(f"note: {cli_text(notice)}")
-    for each in done.failed[:_MOST_FAILURES_LISTED]:
+    for each in recorded.failed[:_MOST_FAILURES_LISTED]:
         session.out.notice(hints.fill("not recorded: {} of {}: {}", each.analysis, each.run, each.reason))
     session.out.print_text(
-        _record_summary(done),
+        _record_summary(recorded),
         [
             {
-                **asdict(done),
-                "failed": [{**asdict(each), "reason": cli_text(each.reason)} for each in done.failed],
+                **asdict(recorded),
+                "failed": [{**asdict(each), "reason": cli_text(each.reason)} for each in recorded.failed],
             }
         ],
-        _record_error(done),
+        _record_error(recorded),
     )
-    if done.failed:
-        raise click.exceptions.Exit(PartlyDone.exit_code if done.written else 1)
+    if recorded.failed:
+        raise click.exceptions.Exit(PartlyDone.exit_code if recorded.written else 1)
 
 
-def _record_summary(done: RecordReport) -> str:
+def _record_summary(recorded: RecordReport) -> str:
     from tracewarehouse.present.render.text import count, plural, size
 
-    scope = f"{plural(len(done.runs), 'run')}, {plural(len(done.analyses), 'analysis', 'analyses')}"
-    before = f"; {count(done.present)} already recorded" if done.present else ""
-    if not done.written:
+    scope = f"{plural(len(recorded.runs), 'run')}, {plural(len(recorded.analyses), 'analysis', 'analyses')}"
+    before = f"; {count(recorded.present)} already recorded" if recorded.present else ""
+    if not recorded.written:
         return f"nothing to record: {scope}{before}"
-    return f"recorded {plural(done.written, 'result')}, {size(done.bytes)}: {scope}{before}"
+    return f"recorded {plural(recorded.written, 'result')}, {size(recorded.bytes)}: {scope}{before}"
 
 
-def _record_error(done: RecordReport) -> TwError | None:
+def _record_error(recorded: RecordReport) -> TwError | None:
     from tracewarehouse.present.render.text import plural
 
-    if not done.failed:
+    if not recorded.failed:
         return None
     return TwError(
-        f"{plural(len(done.failed), 'result')} could not be recorded",
-        f"{'the others were recorded; ' if done.written else ''}tw verify checks for damaged files",
+        f"{plural(len(recorded.failed), 'result')} could not be recorded",
+        f"{'the others were recorded; ' if recorded.written else ''}tw verify checks for damaged files",
     )
 
 
@@ -189,9 +189,9 @@ def history(
     if since is not None and fail_on_change is None:
         raise click.UsageError("--since needs --fail-on-change")
     warehouse = session.open_on_engine()
-    found = warehouse.history(metric, runs or None, **settings)
-    failing = None if fail_on_change is None else _change_error(found, fail_on_change, since)
-    _print_history(session, found, failing)
+    metric_history = warehouse.history(metric, runs or None, **settings)
+    failing = None if fail_on_change is None else _change_error(metric_history, fail_on_change, since)
+    _print_history(session, metric_history, failing)
     for event in warehouse.moved_parts(runs or None, where=settings["where"]) if parts else ():
         session.out.notice(str(event))
     if failing is not None:
@@ -220,15 +220,15 @@ def acknowledge(session: Session, /, metric: str, run: str, reason: str | None, 
         raise click.UsageError("give a REASON, or --remove")
     warehouse = session.open()
     name = warehouse.acknowledge(metric, run, reason)
-    done = "acknowledgement removed" if reason is None else "acknowledged"
-    text = f"{done}: {name}" + ("" if reason is None else f": {one_line(reason.strip())}")
+    verb = "acknowledgement removed" if reason is None else "acknowledged"
+    text = f"{verb}: {name}" + ("" if reason is None else f": {one_line(reason.strip())}")
     session.out.print_text(text, [{"metric": metric, "run": name, "reason": reason}])
     sides = ([], [name]) if reason is None else ([name], [])
     try:
-        found = warehouse.history(metric)
+        metric_history = warehouse.history(metric)
     except TwError:  # it may have no recorded results yet
         return
-    for notice in notices_on_acknowledged(found, *sides):
+    for notice in notices_on_acknowledged(metric_history, *sides):
         session.out.notice(f"warning: {one_line(notice)}")
 
 

@@ -106,14 +106,14 @@ def clean(session: Session, /, grace: float, keep_versions: float, taken_out: bo
     """
     from tracewarehouse.present.render.text import plural, size
 
-    done = session.open().clean(grace, taken_out=taken_out, keep_versions_s=keep_versions)
-    for run in done.skipped:
+    cleaned = session.open().clean(grace, taken_out=taken_out, keep_versions_s=keep_versions)
+    for run in cleaned.skipped:
         session.out.notice(
             f"skipped run {run}: lost or damaged objects may have held its files; tw repair {run}"
         )
-    files, versions = plural(done.files, "file"), plural(done.versions, "old version")
-    text = f"deleted {files} ({size(done.bytes)}) and {versions}" if done.files else "nothing to delete"
-    session.out.print_text(text, [asdict(done)])
+    files, versions = plural(cleaned.files, "file"), plural(cleaned.versions, "old version")
+    text = f"deleted {files} ({size(cleaned.bytes)}) and {versions}" if cleaned.files else "nothing to delete"
+    session.out.print_text(text, [asdict(cleaned)])
 
 
 @command("tw refresh      # after moving the warehouse")
@@ -199,16 +199,16 @@ def seal(session: Session, /, run: str, labels: tuple[tuple[str, str], ...], **s
     \fRanks that come later are added by the next seal. Exit code 1: ranks are missing, and nothing was
     published. Exit code 4: some ranks conflict with stored ones.
     """
-    done = session.open().seal(run, labels=dict(labels), **settings)
-    if done.conflicts:
-        ranks = rank_list(list(done.conflicts))
+    sealed = session.open().seal(run, labels=dict(labels), **settings)
+    if sealed.conflicts:
+        ranks = rank_list(list(sealed.conflicts))
         session.out.notice(f"not published: different content is stored: ranks {ranks}")
         session.out.notice("hint: ingest them with --replace")
-    name, noun = f"{done.run}@v{done.version}", "rank" if len(done.ranks) == 1 else "ranks"
-    of = f" of {done.expected_ranks}" if done.expected_ranks is not None else ""
-    text = f"{noun} {rank_list(list(done.ranks))}{of}" if done.written else "nothing to publish"
-    session.out.print_text(f"{name}: {text}", [asdict(done)])
-    return done.exit_code
+    name, noun = f"{sealed.run}@v{sealed.version}", "rank" if len(sealed.ranks) == 1 else "ranks"
+    of_expected = f" of {sealed.expected_ranks}" if sealed.expected_ranks is not None else ""
+    text = f"{noun} {rank_list(list(sealed.ranks))}{of_expected}" if sealed.written else "nothing to publish"
+    session.out.print_text(f"{name}: {text}", [asdict(sealed)])
+    return sealed.exit_code
 
 
 _COLUMNS = ("file", "where", "rule", "values")
@@ -268,15 +268,15 @@ def _print(session: Session, report: SecretReport) -> None:
     from tracewarehouse.present.render.text import plural
     from tracewarehouse.result import Field, from_rows
 
-    for one in report.failed:
-        session.out.notice(f"not searched: {one.file}: {one.reason}")
+    for failure in report.failed:
+        session.out.notice(f"not searched: {failure.file}: {failure.reason}")
     if not report.found:
-        none = f"no secrets found in {plural(report.files, 'file')}"
+        nothing = f"no secrets found in {plural(report.files, 'file')}"
         if not report.failed:
-            session.out.print_text(none, [])
+            session.out.print_text(nothing, [])
             return
-        error = TwError(f"{none}; {plural(len(report.failed), 'file')} could not be searched")
-        not_searched = [{"not_searched": one.file, "reason": one.reason} for one in report.failed]
+        error = TwError(f"{nothing}; {plural(len(report.failed), 'file')} could not be searched")
+        not_searched = [{"not_searched": failure.file, "reason": failure.reason} for failure in report.failed]
         session.out.print_text("", not_searched, error=error)
         raise click.exceptions.Exit(4 if report.files else 1)
     fields = [Field(name, "BIGINT" if name == "values" else "VARCHAR") for name in _COLUMNS]
@@ -291,14 +291,14 @@ def _print(session: Session, report: SecretReport) -> None:
 
 
 def _remove(session: Session, runs: tuple[str, ...], redact: bool, purge: bool) -> None:
-    done = session.open().remove_secrets(runs or None, redact=redact, purge=purge)
+    removal = session.open().remove_secrets(runs or None, redact=redact, purge=purge)
     session.out.print_text(
-        "\n".join(done.lines) or "nothing to redact", [{"done": line} for line in done.lines]
+        "\n".join(removal.lines) or "nothing to redact", [{"done": line} for line in removal.lines]
     )
-    if done.left:
-        for line in done.left:
+    if removal.left:
+        for line in removal.left:
             session.out.notice(f"still has secrets: {line}")
-        if any(line.startswith("inbox/") for line in done.left):
+        if any(line.startswith("inbox/") for line in removal.left):
             session.out.notice("hint: tw ingest --inbox redacts the traces in the inbox")
         if not purge:
             session.out.notice("hint: older versions stay readable until tw secrets --purge")

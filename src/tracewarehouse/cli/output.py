@@ -35,14 +35,15 @@ def folded(result: Result, count: int) -> Result:
 
     contract = result.contract
     assert contract is not None
-    named = _named(contract)
+    name_column = _named(contract)
     columns = tuple(
-        replace(each, type="VARCHAR", unit=None) if each.name == named else each for each in contract.columns
+        replace(each, type="VARCHAR", unit=None) if each.name == name_column else each
+        for each in contract.columns
     )
     names = [each.name for each in columns]
-    at = names.index(named)
+    index = names.index(name_column)
     rows = [
-        (*row[:at], None if row[at] is None else str(row[at]), *row[at + 1 :])
+        (*row[:index], None if row[index] is None else str(row[index]), *row[index + 1 :])
         for row in fold_below_top(contract, values(result.table), count)
     ]
     contract = replace(contract, columns=columns)
@@ -59,9 +60,9 @@ def _named(contract: Contract) -> str:
 
 def ranking_groups(contract: Contract) -> tuple[str, ...] | None:
     """The columns within which rows are sorted by a measure, largest first; None if they are not."""
-    for at, key in enumerate(contract.order):
+    for number, key in enumerate(contract.order):
         if key.startswith("-"):
-            return contract.order[:at]
+            return contract.order[:number]
     return None
 
 
@@ -72,23 +73,23 @@ def fold_below_top(contract: Contract, rows: Sequence[Cells], count: int) -> lis
     or have a null.
     """
     groups = ranking_groups(contract) or ()
-    keys = [at for at, column in enumerate(contract.columns) if column.name in groups]
+    keys = [position for position, column in enumerate(contract.columns) if column.name in groups]
     shown: list[Cells] = []
-    for _, members in groupby(rows, key=lambda row: [row[at] for at in keys]):
+    for _, members in groupby(rows, key=lambda row: [row[position] for position in keys]):
         group = list(members)
-        unfolded = count if len(group) > count + 1 else len(group)
-        shown += group[:unfolded]
-        if group[unfolded:]:
-            shown.append(tuple(_folded_row(contract, group[unfolded:], groups)))
+        shown_count = count if len(group) > count + 1 else len(group)
+        shown += group[:shown_count]
+        if group[shown_count:]:
+            shown.append(tuple(_folded_row(contract, group[shown_count:], groups)))
     return shown
 
 
 def _folded_row(contract: Contract, rows: Sequence[Cells], groups: Sequence[str]) -> Iterator[object]:
     """The cells of one row that summarizes `rows`."""
-    named = _named(contract)
-    cells = {column.name: [row[at] for row in rows] for at, column in enumerate(contract.columns)}
+    name_column = _named(contract)
+    cells = {column.name: [row[position] for row in rows] for position, column in enumerate(contract.columns)}
     for column in contract.columns:
-        if column.name == named:
+        if column.name == name_column:
             yield f"({len(rows):,} more)"
         elif column.aggregate is not None:
             yield _aggregate(column.aggregate, cells, column.name)
@@ -357,9 +358,9 @@ def error_lines(message: str, hint: str | None) -> str:
 
 def _skipped(result: Result, of_ranks: int | None) -> Iterator[str]:
     """A line per reason for which ranks were skipped."""
-    of = "" if of_ranks is None else f" of {of_ranks}"
+    of_all = "" if of_ranks is None else f" of {of_ranks}"
     for reason, ranks in Counter(cli_text(each.reason) for each in result.skipped).items():
-        yield f"skipped {ranks}{of} rank{'s' if (of_ranks or ranks) != 1 else ''}: {reason}"
+        yield f"skipped {ranks}{of_all} rank{'s' if (of_ranks or ranks) != 1 else ''}: {reason}"
 
 
 def _more_rows(count: int) -> str:

@@ -126,16 +126,16 @@ def _stored(
     shown = f"~/{quote(str(folder.relative_to(home)))}" if home in folder.parents else quote(str(folder))
     session.warehouse, session.place = folder, f" -w {shown}"
     runs = Warehouse(folder, catalog=catalog).store.runs()
-    of = ([run for run in runs if name in (None, run.partition("~")[0])] for name in run_names)
-    return tuple(map(",".join, of))
+    selectors = ([run for run in runs if name in (None, run.partition("~")[0])] for name in run_names)
+    return tuple(map(",".join, selectors))
 
 
 def _remove_changed(warehouse: Warehouse, report: IngestReport) -> bool:
     """Removes the runs that have a rank from none of the files; whether there are any."""
-    found = {(file.run, file.rank) for file in report.files if file.state != "refused"}
+    ingested = {(file.run, file.rank) for file in report.files if file.state != "refused"}
     newest = {run: warehouse.store.newest(run) for run in warehouse.store.runs()}
     ranks = {run: version.ranks for run, version in newest.items() if version}
-    changed = [run for run in ranks if not found.issuperset((run, rank) for rank in ranks[run])]
+    changed = [run for run in ranks if not ingested.issuperset((run, rank) for rank in ranks[run])]
     for run in changed:
         warehouse.remove(run)
     return bool(changed)

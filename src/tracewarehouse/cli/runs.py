@@ -66,18 +66,18 @@ def _brief(stored: Result) -> Result:
 def info(session: Session, /, run: str) -> None:
     """Show the ranks, tables and versions of a run."""
     warehouse = session.open()
-    found = warehouse.info(run)
-    row = warehouse.select(runs=f"{found.run['run_id']}@v{found.run['version']}").runs()
+    details = warehouse.info(run)
+    row = warehouse.select(runs=f"{details.run['run_id']}@v{details.run['version']}").runs()
     session.out.print_text(
-        run_text(row, found.ranks, found.tables, found.versions, found.redaction, found.untested),
+        run_text(row, details.ranks, details.tables, details.versions, details.redaction, details.untested),
         [
             {
                 "run": _rows(row)[0],
-                "ranks": _rows(found.ranks),
-                "tables": [asdict(table) for table in found.tables],
-                "versions": found.versions,
-                "redaction": found.redaction,
-                "untested": found.untested,
+                "ranks": _rows(details.ranks),
+                "tables": [asdict(table) for table in details.tables],
+                "versions": details.versions,
+                "redaction": details.redaction,
+                "untested": details.untested,
             }
         ],
     )
@@ -147,11 +147,11 @@ def label(session: Session, /, run: str, labels: tuple[tuple[str, str], ...]) ->
 
     The labels are stored in a new version of the run.
     """
-    done = session.open().label(run, {key: value or None for key, value in labels})
-    if done.version is None:
+    result = session.open().label(run, {key: value or None for key, value in labels})
+    if (version := result.version) is None:
         session.out.print_text(f"{run}: labels unchanged", [])
         return
-    name, labels_now = f"{done.version.run}@v{done.version.number}", dict(sorted(done.version.labels.items()))
+    name, labels_now = f"{version.run}@v{version.number}", dict(sorted(version.labels.items()))
     shown = ", ".join(f"{key}={value}" for key, value in labels_now.items()) or "no labels"
     session.out.print_text(f"{name}: {shown}", [{"run": name, "labels": labels_now}])
 
@@ -169,25 +169,26 @@ def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bo
     \fFiles of at least half the
     target stay, unless ranks in them were replaced. tw clean deletes the replaced files.
     """
-    done = session.open().compact(runs or None, target_bytes=target, dry_run=dry_run)
-    for each in done:
+    compacted = session.open().compact(runs or None, target_bytes=target, dry_run=dry_run)
+    for each in compacted:
         _notice_skipped(session, each)
-    lines = [_compacted_line(each, dry_run) for each in done if each.rewritten]
-    session.out.print_text("\n".join(lines) or "nothing to compact", [asdict(each) for each in done])
+    lines = [_compacted_line(each, dry_run) for each in compacted if each.rewritten]
+    session.out.print_text("\n".join(lines) or "nothing to compact", [asdict(each) for each in compacted])
 
 
-def _notice_skipped(session: Session, done: Compacted | Expired) -> None:
-    if done.skipped_ranks:
-        ranks = ", ".join(map(str, done.skipped_ranks))
-        session.out.notice(f"{done.run}: rank {ranks} changed meanwhile and was left as it is")
+def _notice_skipped(session: Session, changed: Compacted | Expired) -> None:
+    if changed.skipped_ranks:
+        ranks = ", ".join(map(str, changed.skipped_ranks))
+        session.out.notice(f"{changed.run}: rank {ranks} changed meanwhile and was left as it is")
 
 
-def _compacted_line(done: Compacted, dry_run: bool) -> str:
+def _compacted_line(compacted: Compacted, dry_run: bool) -> str:
     verb = "would compact" if dry_run else "compacted"
-    sizes = size(done.bytes_before)
-    if done.bytes_after is not None:
-        sizes += f" to {size(done.bytes_after)}"
-    return f"{verb} {done.run}: {plural(done.files_before, 'file')} to {done.files_after:,}, {sizes}"
+    sizes = size(compacted.bytes_before)
+    if compacted.bytes_after is not None:
+        sizes += f" to {size(compacted.bytes_after)}"
+    files = f"{plural(compacted.files_before, 'file')} to {compacted.files_after:,}"
+    return f"{verb} {compacted.run}: {files}, {sizes}"
 
 
 @command(
@@ -207,21 +208,21 @@ def expire(session: Session, /, policy: Path, dry_run: bool) -> None:
     from the median of their run. Analyses that read an expired table skip the rank. Ingesting its trace again
     restores it. tw clean deletes the files.
     """
-    done = session.open().expire(policy, dry_run=dry_run)
-    for each in done:
+    expired = session.open().expire(policy, dry_run=dry_run)
+    for each in expired:
         _notice_skipped(session, each)
         if each.shared_files:
             files = plural(each.shared_files, "file")
             compaction = f"tw compact {each.run} writes those without the expired"
             session.out.notice(f"{each.run}: {files} also hold other ranks; {compaction}")
-    lines = [_expired_line(each, dry_run) for each in done]
-    session.out.print_text("\n".join(lines) or "nothing expired", [asdict(each) for each in done])
+    lines = [_expired_line(each, dry_run) for each in expired]
+    session.out.print_text("\n".join(lines) or "nothing expired", [asdict(each) for each in expired])
 
 
-def _expired_line(done: Expired, dry_run: bool) -> str:
+def _expired_line(expired: Expired, dry_run: bool) -> str:
     verb = "would expire" if dry_run else "expired"
-    where = f"{done.run}: {', '.join(done.tables)} of {plural(done.ranks, 'rank')}"
-    return f"{verb} {where}, {plural(done.files, 'file')} ({size(done.bytes)})"
+    tables = f"{expired.run}: {', '.join(expired.tables)} of {plural(expired.ranks, 'rank')}"
+    return f"{verb} {tables}, {plural(expired.files, 'file')} ({size(expired.bytes)})"
 
 
 @command("tw fetch fp8-on -w s3://bucket/warehouse", "tw fetch fp8-on fp8-off --table kernels --table steps")
@@ -237,10 +238,10 @@ def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -
     TW_MIRROR names their folder, TW_MIRROR_BYTES limits them: runs that need more are refused before anything
     is downloaded.
     """
-    done = session.open().fetch(runs, tables=tables)
-    text = f"{plural(done.files, 'file')} ({size(done.bytes)}), {done.downloaded} downloaded"
+    fetched = session.open().fetch(runs, tables=tables)
+    text = f"{plural(fetched.files, 'file')} ({size(fetched.bytes)}), {fetched.downloaded} downloaded"
     session.out.print_text(
-        f"{text} ({size(done.downloaded_bytes)})" if done.downloaded else text, [asdict(done)]
+        f"{text} ({size(fetched.downloaded_bytes)})" if fetched.downloaded else text, [asdict(fetched)]
     )
 
 

@@ -266,15 +266,15 @@ def help_(session: Session, /, topic: str | None) -> None:
     from tracewarehouse.cli.app import app
 
     ctx = click.get_current_context()
-    known = app.list_commands(ctx)
+    command_names = app.list_commands(ctx)
     if topic is None:
-        commands = {name: app.get_command(ctx, name) for name in known}
+        commands = {name: app.get_command(ctx, name) for name in command_names}
         names = [name for name, each in commands.items() if isinstance(each, Command) and each.details]
         session.out.print_text(f"tw help COMMAND explains {', '.join(names)}", [{"topics": names}])
         return
-    if (found := app.get_command(ctx, topic)) is None:
-        raise UnknownName("command", topic, known)
-    parts = (found.short, found.details) if isinstance(found, Command) else (found.help or "",)
+    if (subject := app.get_command(ctx, topic)) is None:
+        raise UnknownName("command", topic, command_names)
+    parts = (subject.short, subject.details) if isinstance(subject, Command) else (subject.help or "",)
     text = "\n\n".join(filter(None, parts)).replace("\b\n", "") + "\n"
     session.out.print_text(f"{text}\ntw {topic} --help-all lists its options.", [{"text": text}])
 

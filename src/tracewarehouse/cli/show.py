@@ -57,13 +57,15 @@ class AnalysisCommand(Command):
         """Finds the analysis first: its parameters decide how the other arguments are parsed."""
         words = self._positional(args)
         try:
-            ctx.meta[_CONTRACT_KEY] = found = _find_analysis(words)
-            if found is not None:  # the options that the analysis adds have values, too
-                args = _with_values(args, found)
-                words = self._positional(args, {option_name(param.name) for param in found.params})
-            others = [word for word in words if found is not None and word.partition("@")[0] != found.name]
-            if found and others and not (ctx.resilient_parsing or self._may_be_value(ctx, others[0], args)):
-                raise UnexpectedArgument(others[0], found.name)
+            ctx.meta[_CONTRACT_KEY] = contract = _find_analysis(words)
+            if contract is not None:  # the options that the analysis adds have values, too
+                args = _with_values(args, contract)
+                words = self._positional(args, {option_name(param.name) for param in contract.params})
+            extra = [
+                word for word in words if contract is not None and word.partition("@")[0] != contract.name
+            ]
+            if contract and extra and not (ctx.resilient_parsing or self._may_be_value(ctx, extra[0], args)):
+                raise UnexpectedArgument(extra[0], contract.name)
         except TwError:
             is_lenient = ctx.resilient_parsing or {"-h", "--help", "--help-all"}.intersection(args)
             if not (is_lenient or self._may_be_value(ctx, words[0], args)):
@@ -72,9 +74,9 @@ class AnalysisCommand(Command):
 
     def _may_be_value(self, ctx: click.Context, word: str, args: list[str]) -> bool:
         """Whether an option before `word` does not exist: that is the error, as `word` may be its value."""
-        known = {name for each in self.get_params(ctx) for name in each.opts}
-        given = {arg.partition("=")[0] for arg in args[: args.index(word)] if arg.startswith("--")}
-        return not given <= known
+        option_names = {name for each in self.get_params(ctx) for name in each.opts}
+        given_options = {arg.partition("=")[0] for arg in args[: args.index(word)] if arg.startswith("--")}
+        return not given_options <= option_names
 
     def _positional(self, args: list[str], added: Collection[str] = ()) -> list[str]:
         """The arguments that are neither options nor values of the command's own or `added` options."""
@@ -147,10 +149,10 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
 
     NAME is an analysis; tw show NAME --help lists its parameters.
     """
-    given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
+    params: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
     warehouse = session.open_on_engine()
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
-    result = warehouse.analyze(name, **given)
+    result = warehouse.analyze(name, **params)
     ranks = sum(len(each.ranks) for each in warehouse.selected())
     session.out.print_result(result, of_ranks=ranks, as_text=_as_printed(session, result))
     if ranks and not len(result) and (hint := _why_empty(result, name)):
@@ -198,9 +200,9 @@ def _find_analysis(words: list[str]) -> Contract | None:
     from tracewarehouse.contracts.catalog import Catalog
 
     catalog = Catalog.load()
-    known = {ref.name for ref in catalog.refs("analysis")}
-    found = next((word for word in words if word.partition("@")[0] in known), words[0] if words else None)
-    return catalog.get(found, kind="analysis") if found is not None else None
+    names = {ref.name for ref in catalog.refs("analysis")}
+    name = next((word for word in words if word.partition("@")[0] in names), words[0] if words else None)
+    return catalog.get(name, kind="analysis") if name is not None else None
 
 
 def _with_values(args: Sequence[str], contract: Contract) -> list[str]:
@@ -285,8 +287,8 @@ def report(
         raise click.UsageError("--open opens a file: give another -o.")
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
-    given = [each for each in (run, head_run) if each is not None]
-    sides = resolve(session, given, by_name=head_run is not None)
+    given_runs = [each for each in (run, head_run) if each is not None]
+    sides = resolve(session, given_runs, by_name=head_run is not None)
     run, head_run = [*sides, None, None][:2]
     if session.place and head_run is None and "," in sides[0]:  # traces of several runs
         run, many = None, sides

@@ -237,14 +237,14 @@ def _allowed(param: Param) -> str:
 
 
 def _changes(catalog: Catalog, contract: Contract) -> Iterator[str]:
-    kept = {
+    files = {
         c.version: c.source.removeprefix("sql/")
         for c in catalog.all(contract.kind)
         if c.name == contract.name
     }
     for change in contract.changes:
         number, note = change.version, " (compatible)" if change.compatible else ""
-        yield f"- {f'[{number}]({kept[number]})' if number in kept else number}{note}: {change.text}"
+        yield f"- {f'[{number}]({files[number]})' if number in files else number}{note}: {change.text}"
     yield ""
 
 
@@ -315,10 +315,10 @@ def _released(catalog: Catalog, lock: dict[Ref, Locked], names: Iterable[str]) -
     for broken in check_lock(catalog):
         raise ContractError(f"{broken.location}: {broken.message}", broken.remedy)
     selected = [catalog.get(name) for name in names] or list(catalog.contracts.values())
-    wanted = {c.ref: c for one in selected for c in (*catalog.closure(one), one)}
+    contracts = {c.ref: c for contract in selected for c in (*catalog.closure(contract), contract)}
     return [
         Locked(ref, "released", catalog.own_hash(c), catalog.effective_hash(c))
-        for ref, c in sorted(wanted.items())
+        for ref, c in sorted(contracts.items())
         if ref not in lock
     ]
 
@@ -556,13 +556,15 @@ def _run_tests(root: Path, arguments: Sequence[str]) -> Iterator[Violation]:
     command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-rfE", "--no-header", "--tb=short"]
     # pytest cuts the reasons in its summary to the width of the terminal.
     wide = {**os.environ, "COLUMNS": "1000"}
-    done = subprocess.run([*command, *arguments], cwd=root, env=wide, capture_output=True, text=True)
-    if done.returncode in (0, 5):  # 5: no test was selected
+    outcome = subprocess.run([*command, *arguments], cwd=root, env=wide, capture_output=True, text=True)
+    if outcome.returncode in (0, 5):  # 5: no test was selected
         return
-    failures = re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?$", done.stdout, re.MULTILINE)
+    failures = re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?$", outcome.stdout, re.MULTILINE)
     if not failures:
-        what = (done.stderr or done.stdout).strip().splitlines()
-        raise ContractError(f"pytest cannot run: {what[-1] if what else ''}", "pip install -e '.[dev]'")
+        output_lines = (outcome.stderr or outcome.stdout).strip().splitlines()
+        raise ContractError(
+            f"pytest cannot run: {output_lines[-1] if output_lines else ''}", "pip install -e '.[dev]'"
+        )
     for test, reason in failures:
         folder, _, name = test.partition("::")
         if folder.endswith(".py"):

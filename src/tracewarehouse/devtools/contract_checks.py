@@ -68,14 +68,14 @@ def _differences(before: Contract, contract: Contract) -> Iterator[str]:
     for key in _SHARED:
         if getattr(before, key) != getattr(contract, key):
             yield f"{key} is {getattr(contract, key)!r}, was {getattr(before, key)!r}"
-    known = {column.name: column for column in before.columns}
-    kept = [column.name for column in contract.columns if column.name in known]
-    if kept != list(known):
+    columns_before = {column.name: column for column in before.columns}
+    kept_names = [column.name for column in contract.columns if column.name in columns_before]
+    if kept_names != list(columns_before):
         yield "columns are missing or in another order"
     for column in contract.columns:
-        if column.name in known and _meaning(column) != _meaning(known[column.name]):
+        if column.name in columns_before and _meaning(column) != _meaning(columns_before[column.name]):
             yield f"column {column.name} is declared differently"
-        elif column.name not in known and not column.null:
+        elif column.name not in columns_before and not column.null:
             yield f"the added column {column.name} is not nullable"
 
 
@@ -99,9 +99,9 @@ def _affected(
     location, names = f"{consumer.source}:{consumer.body_line}", names_read(consumer.body)
     added = {column.name for column in newer.columns} - {column.name for column in older.columns}
     if names is None or names & added:
-        named = ", ".join(sorted(names & added)) if names else "all columns"
+        listed = ", ".join(sorted(names & added)) if names else "all columns"
         remedy = f"require {newer.ref}, or use another name for the column of {newer.ref}"
-        yield Violation(location, f"names {named}, added by {newer.ref}, but requires {older.ref}", remedy)
+        yield Violation(location, f"names {listed}, added by {newer.ref}, but requires {older.ref}", remedy)
         return
     required = [catalog.contracts[ref] for ref in consumer.requires]
     plans = [_plan(con, consumer, required, older, version) for version in (older, newer)]
@@ -146,9 +146,9 @@ def _lowest_required(catalog: Catalog, contract: Contract) -> Iterator[Violation
         return
     for ref in contract.requires:
         required = catalog.contracts[ref]
-        named = {column.name for column in required.columns} & names
+        named_columns = {column.name for column in required.columns} & names
         older = [each for each in catalog.compatible(required) if each.version < ref.version]
-        enough = [each for each in older if named <= {column.name for column in each.columns}]
+        enough = [each for each in older if named_columns <= {column.name for column in each.columns}]
         if enough:
             lowest = enough[-1].ref
             message = f"requires {ref}, but names only columns of {lowest}"
@@ -170,43 +170,42 @@ class LockedGolden(Struct, frozen=True):
 
 def current(catalog: Catalog, root: Path) -> dict[str, LockedGolden]:
     """Golden file in `tests/goldens/tables` → its state, for all tables with a definition."""
-    found = {}
+    states = {}
     for contract in catalog.all("table"):
         if contract.definition is None:
             continue
         stem = f"{contract.name}.v{contract.version}"
         for path in sorted((root / "tests" / "goldens" / "tables").glob(f"{stem}.*golden")):
             given, rows = _parts(path.read_text(encoding="utf-8"))
-            found[path.name] = LockedGolden(contract.definition, _hash(given), _hash(rows))
-    return found
+            states[path.name] = LockedGolden(contract.definition, _hash(given), _hash(rows))
+    return states
 
 
 def lock_text(catalog: Catalog, root: Path) -> str:
     """The updated lock; lines that `check` reports are kept, so updating cannot accept changed rows."""
-    known, now = read(catalog.folder), current(catalog, root)
-    kept = {name: known[name] if name in known and _has_changed_rows(known[name], new) else new
-            for name, new in now.items()}  # fmt: skip
-    lines = [
-        f'"{name}" = {{ definition = {one.definition}, given = "{one.given}", rows = "{one.rows}" }}\n'
-        for name, one in sorted(kept.items())
-    ]
+    locked, present = read(catalog.folder), current(catalog, root)
+    lines = []
+    for name, new in sorted(present.items()):
+        state = locked[name] if name in locked and _has_changed_rows(locked[name], new) else new
+        hashes = f'given = "{state.given}", rows = "{state.rows}"'
+        lines.append(f'"{name}" = {{ definition = {state.definition}, {hashes} }}\n')
     return _HEADER + "".join(lines) if lines else ""
 
 
 def check_definitions(catalog: Catalog, root: Path) -> Iterator[Violation]:
     """Golden rows that changed without a new definition, and missing or obsolete lines."""
-    known, now = read(catalog.folder), current(catalog, root)
-    for name, new in now.items():
+    locked, present = read(catalog.folder), current(catalog, root)
+    for name, new in present.items():
         location = f"tests/goldens/tables/{name}"
-        if name in known and _has_changed_rows(known[name], new):
+        if name in locked and _has_changed_rows(locked[name], new):
             remedy = (
                 "raise `definition` or add a version; if the locked rows were never released,"
                 f" delete the line of the file in sql/{DEFINITIONS_FILE} and run `tw dev sync`"
             )
             yield Violation(location, f"the rows changed, but not definition {new.definition}", remedy)
-        elif known.get(name) != new:
+        elif locked.get(name) != new:
             yield Violation(location, f"sql/{DEFINITIONS_FILE} is out of date", _SYNC)
-    for name in sorted(known.keys() - now.keys()):
+    for name in sorted(locked.keys() - present.keys()):
         yield Violation(f"sql/{DEFINITIONS_FILE}", f"{name} does not exist", _SYNC)
 
 
@@ -224,9 +223,9 @@ def read(folder: Path) -> Mapping[str, LockedGolden]:
         ) from None
 
 
-def _has_changed_rows(known: LockedGolden, new: LockedGolden) -> bool:
+def _has_changed_rows(locked: LockedGolden, new: LockedGolden) -> bool:
     """Whether the same trace has other rows under the same definition."""
-    return (known.definition, known.given) == (new.definition, new.given) and known.rows != new.rows
+    return (locked.definition, locked.given) == (new.definition, new.given) and locked.rows != new.rows
 
 
 def _parts(text: str) -> tuple[str, str]:
@@ -242,19 +241,19 @@ def _hash(text: str) -> str:
 
 def check_catalog(catalog: Catalog) -> list[Violation]:
     """The violations of all contracts and of the lock, by file."""
-    found: list[Violation] = []
+    violations: list[Violation] = []
     with engine.connect(threads=1) as con:
         con.execute("SET enable_external_access = false")
         keywords = engine.keywords(con)
         for contract in sorted(catalog.contracts.values(), key=lambda c: c.source):
-            found += _check_sums(contract)
+            violations += _check_sums(contract)
             # Others name the tables and columns that a format reads.
             if contract.body and contract.kind != "format":
                 required = [catalog.contracts[ref] for ref in contract.requires]
-                found += check_style(contract, required, keywords)
-                found += check_binding(con, contract, required)
-        found += check_compatible(con, catalog)
-    return found + list(check_lock(catalog))
+                violations += check_style(contract, required, keywords)
+                violations += check_binding(con, contract, required)
+        violations += check_compatible(con, catalog)
+    return violations + list(check_lock(catalog))
 
 
 def _check_sums(contract: Contract) -> Iterator[Violation]:

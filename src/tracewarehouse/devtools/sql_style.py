@@ -63,48 +63,48 @@ def check_style(
     contract: Contract, required: Iterable[Contract], keywords: Mapping[str, str]
 ) -> list[Violation]:
     """The violations of a SELECT, by line; `keywords` maps DuckDB's keywords to their category."""
-    found = tokens(contract.body, contract.body_line)
-    hits = [hit for rule in RULES for hit in rule(contract, found)]
-    hits += _spelling(found, keywords)
-    hits += _windows(found, _keys((contract, *required), found))
+    body = tokens(contract.body, contract.body_line)
+    hits = [hit for rule in RULES for hit in rule(contract, body)]
+    hits += _spelling(body, keywords)
+    hits += _windows(body, _keys((contract, *required), body))
     hits.sort(key=lambda hit: hit[0].line)
     return [Violation(f"{contract.source}:{token.line}", message, remedy) for token, message, remedy in hits]
 
 
-def _near(found: Sequence[Token], index: int) -> str:
+def _near(body: Sequence[Token], index: int) -> str:
     """The text at an index in upper case; empty outside the range."""
-    return found[index].text.upper() if 0 <= index < len(found) else ""
+    return body[index].text.upper() if 0 <= index < len(body) else ""
 
 
-def _wildcards(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(found):
-        before = _near(found, n - 1)
+def _wildcards(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(body):
+        before = _near(body, n - 1)
         is_star = token.text == "*" and (before in ("SELECT", "DISTINCT", ",", ".") or n == 0)
-        if is_star or token.text == "*" and before == "(" and _near(found, n - 2) == "COLUMNS":
+        if is_star or token.text == "*" and before == "(" and _near(body, n - 2) == "COLUMNS":
             yield token, "SELECT * hides which columns are read", "name the columns"
         if token.text.upper() == "FROM" and before == "(":
             yield token, "FROM without SELECT hides which columns are read", "write SELECT and the columns"
-        is_columns_call = _near(found, n + 1) == "(" and _near(found, n + 2) == "*"
+        is_columns_call = _near(body, n + 1) == "(" and _near(body, n + 2) == "*"
         if token.kind == "word" and token.text.upper() in UNNAMED_COLUMNS and not is_columns_call:
             yield token, f"{token.text.upper()} hides which columns are read", "name the columns"
 
 
-def _truncations(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(found):
+def _truncations(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(body):
         word = token.text.upper() if token.kind == "word" else ""
         if word in ("LIMIT", "OFFSET", "FETCH", "TABLESAMPLE") or (
-            word == "SAMPLE" and _near(found, n - 1) == "USING"
+            word == "SAMPLE" and _near(body, n - 1) == "USING"
         ):
             yield token, f"{word} truncates the result", "remove it: output options limit the rows"
         if word == "ORDER" and token.depth == 0:
             yield token, "ORDER BY at the top level", 'remove it and write order = ["…"] in the front matter'
 
 
-def _functions(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(found):
-        if token.kind != "word" or _near(found, n - 1) == ".":
+def _functions(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(body):
+        if token.kind != "word" or _near(body, n - 1) == ".":
             continue
-        name, is_called = token.text.lower(), _near(found, n + 1) == "("
+        name, is_called = token.text.lower(), _near(body, n + 1) == "("
         bare = name.startswith(("current_", "local"))
         if name in NOT_REPEATABLE and (is_called or bare):
             yield token, f"{name} is not deterministic", "read the value from a table or a parameter"
@@ -113,34 +113,34 @@ def _functions(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str
             yield token, f"{name}() is not exact", remedy
 
 
-def _constants(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(found):
+def _constants(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(body):
         if token.kind != "number" or token.text in PLAIN_NUMBERS:
             continue
-        neighbors = {_near(found, n - 1), _near(found, n + 1)}
+        neighbors = {_near(body, n - 1), _near(body, n + 1)}
         if neighbors & FACTORS and re.fullmatch(r"10+", token.text):
             continue  # a conversion of units
-        if neighbors & COMPARISONS or _near(found, n - 3) == "BETWEEN":
+        if neighbors & COMPARISONS or _near(body, n - 3) == "BETWEEN":
             remedy = "make it a parameter in [params], with a unit"
             yield token, f"{token.text} is a tuning constant", remedy
 
 
-def _older_shells(contract: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+def _older_shells(contract: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
     """Expressions that DuckDB 2 stores in a file in a form that the DuckDB 1.5 shell cannot read."""
-    for n, token in enumerate(found):
-        if contract.kind == "table" or token.text not in ("lead", "lag") or _near(found, n + 1) != "(":
+    for n, token in enumerate(body):
+        if contract.kind == "table" or token.text not in ("lead", "lag") or _near(body, n + 1) != "(":
             continue
-        inside = found[n + 2 :]
+        inside = body[n + 2 :]
         end = next((k for k, each in enumerate(inside) if each.depth == token.depth), len(inside))
         if any(each.text == "," and each.depth == token.depth + 1 for each in inside[:end]):
             remedy = f"write coalesce({token.text}(x) OVER …, other)"
             yield token, f"{token.text} with several arguments cannot be read by the DuckDB 1.5 shell", remedy
 
 
-def _quadratic(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+def _quadratic(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
     """`last_value(x IGNORE NULLS) OVER …`: for each row, DuckDB goes back to the last value."""
-    for n, token in enumerate(found):
-        if token.text.upper() == "IGNORE" and _near(found, n + 1) == "NULLS":
+    for n, token in enumerate(body):
+        if token.text.upper() == "IGNORE" and _near(body, n + 1) == "NULLS":
             remedy = "take a running max() of the row number and the value, packed into one number"
             yield token, "IGNORE NULLS takes quadratic time where values are rare", remedy
 
@@ -148,15 +148,15 @@ def _quadratic(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str
 RULES: tuple[Rule, ...] = (_wildcards, _truncations, _functions, _constants, _older_shells, _quadratic)
 
 
-def _spelling(found: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(found):
-        if token.kind not in ("word", "quoted") or token.kind == "quoted" and _near(found, n - 1) == ".":
+def _spelling(body: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(body):
+        if token.kind not in ("word", "quoted") or token.kind == "quoted" and _near(body, n - 1) == ".":
             continue  # a quoted key of a struct is spelled as in the trace
         text, name = token.text.strip('"'), token.text.strip('"').lower()
-        before = _near(found, n - 1)
+        before = _near(body, n - 1)
         if token.kind == "word" and text != text.upper() and before != ".":
             is_reserved = keywords.get(name) == "reserved" or name in ALWAYS_UPPER
-            is_function = name in ("left", "right") and _near(found, n + 1) == "("
+            is_function = name in ("left", "right") and _near(body, n + 1) == "("
             if before == "::" and name in TYPES or is_reserved and not is_function:
                 yield token, f"keyword {text} is not upper case", f"write {text.upper()}"
                 continue
@@ -166,55 +166,55 @@ def _spelling(found: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[t
             yield token, f"{text} is not snake case", f"write {snake}"
 
 
-def _keys(contracts: Iterable[Contract], found: Sequence[Token]) -> set[str]:
+def _keys(contracts: Iterable[Contract], body: Sequence[Token]) -> set[str]:
     """Names that identify rows: grain and id columns, row numbers, and their aliases."""
     keys = {name for c in contracts for name in c.grain}
     keys |= {column.name for c in contracts for column in c.columns if column.unit == "id"}
     keys -= {"run_id", "rank"}
     numbered: set[int] = set()
-    for n, token in enumerate(found):
+    for n, token in enumerate(body):
         if token.text == "row_number":
             numbered.add(token.depth)
         elif token.text in (",", "FROM"):
             numbered.discard(token.depth)
-        elif token.text == "AS" and (_near(found, n - 1).lower() in keys or token.depth in numbered):
-            keys.add(_near(found, n + 1).lower())
+        elif token.text == "AS" and (_near(body, n - 1).lower() in keys or token.depth in numbered):
+            keys.add(_near(body, n + 1).lower())
     return keys
 
 
-def _windows(found: Sequence[Token], keys: Collection[str]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(found):
-        is_frame = _near(found, n + 1) in ("BETWEEN", "UNBOUNDED", "CURRENT") or (
-            n + 1 < len(found) and found[n + 1].kind in ("number", "param")
+def _windows(body: Sequence[Token], keys: Collection[str]) -> Iterator[tuple[Token, str, str]]:
+    for n, token in enumerate(body):
+        is_frame = _near(body, n + 1) in ("BETWEEN", "UNBOUNDED", "CURRENT") or (
+            n + 1 < len(body) and body[n + 1].kind in ("number", "param")
         )
         if token.text != "ROWS" or not is_frame:
             continue
-        order = _order_of(found, n)
+        order = _order_of(body, n)
         if order is not None and not order & set(keys):
             remedy = "end its ORDER BY with a unique column such as event_id"
             yield token, "the order of a window with ROWS is not unique", remedy
 
 
-def _order_of(found: Sequence[Token], rows: int) -> set[str] | None:
+def _order_of(body: Sequence[Token], rows: int) -> set[str] | None:
     """The words of the ORDER BY before a ROWS; None if the window extends a named one.
 
     A window without an order has the rows in input order: that of the last ORDER BY above it.
     """
     start = rows
-    while start and not (found[start].text == "(" and found[start].depth == found[rows].depth - 1):
+    while start and not (body[start].text == "(" and body[start].depth == body[rows].depth - 1):
         start -= 1
-    words = [token.text for token in found[start:rows]]
+    words = [token.text for token in body[start:rows]]
     if words == ["("]:
-        words = _last_order(found[:start])
+        words = _last_order(body[:start])
     if "ORDER" in words:
         return set(words[words.index("ORDER") :])
     return None if len(words) > 1 and words[1] != "PARTITION" else set()
 
 
-def _last_order(found: Sequence[Token]) -> list[str]:
+def _last_order(body: Sequence[Token]) -> list[str]:
     """The words of the last ORDER BY, up to its closing parenthesis; none without an ORDER BY."""
-    at = max((n for n, token in enumerate(found) if token.text == "ORDER"), default=len(found))
-    within = takewhile(lambda token: token.depth >= found[at].depth, found[at:])
+    last = max((n for n, token in enumerate(body) if token.text == "ORDER"), default=len(body))
+    within = takewhile(lambda token: token.depth >= body[last].depth, body[last:])
     return ["(", *(token.text for token in within)]
 
 

@@ -43,8 +43,8 @@ def build(root: Path, out: Path, tags: Iterable[str] = ()) -> Iterator[Path]:
     yield _build(root, out, "sdist")
     for target in targets:
         path = _build(root, out, "wheel", target.tag)
-        if found := list(problems(path)):
-            raise WheelError(f"{path.name}: {'; '.join(found)}")
+        if faults := list(problems(path)):
+            raise WheelError(f"{path.name}: {'; '.join(faults)}")
         yield path
 
 
@@ -79,16 +79,16 @@ def _mach_o(library: bytes, target: Target, machine: str) -> Iterator[str]:
     if (magic, kind) != (0xFEEDFACF, _MACHINES[machine][1]):
         yield f"is not a library for {machine}"
         return
-    at = 32
+    offset = 32
     for _ in range(commands):
-        command, size = struct.unpack_from("<II", library, at)
+        command, size = struct.unpack_from("<II", library, offset)
         if command in (_BUILD_VERSION, _VERSION_MIN_MACOS):
-            (packed,) = struct.unpack_from("<I", library, at + (12 if command == _BUILD_VERSION else 8))
+            (packed,) = struct.unpack_from("<I", library, offset + (12 if command == _BUILD_VERSION else 8))
             version = packed >> 16, packed >> 8 & 0xFF
             if version > _lowest(target):
                 yield "needs macOS {}.{}".format(*version)
             return
-        at += size
+        offset += size
     yield "does not name a version of macOS"
 
 
@@ -110,8 +110,8 @@ def _build(root: Path, out: Path, kind: str, tag: str = "") -> Path:
     before = {path: path.stat().st_mtime_ns for path in out.glob("*")}
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out.resolve())]
     environment = {**os.environ, "TW_WHEEL_TARGET": tag, "TW_NO_NATIVE": ""}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    new = [path for path in out.glob("*") if before.get(path) != path.stat().st_mtime_ns]
-    if done.returncode or len(new) != 1:
-        raise WheelError(f"{tag or kind}: {done.stderr.strip()[-2000:]}")
-    return new[0]
+    finished = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    new_files = [path for path in out.glob("*") if before.get(path) != path.stat().st_mtime_ns]
+    if finished.returncode or len(new_files) != 1:
+        raise WheelError(f"{tag or kind}: {finished.stderr.strip()[-2000:]}")
+    return new_files[0]

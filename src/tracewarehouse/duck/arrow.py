@@ -27,8 +27,8 @@ def schema_of(contract: Contract) -> pa.Schema:
     fields = []
     for column in contract.columns:
         metadata = {"doc": column.doc, "unit": column.unit, "better": column.better}
-        known = {key: value for key, value in metadata.items() if value is not None}
-        fields.append(pa.field(column.name, type_of(column.type), metadata=known))
+        given_metadata = {key: value for key, value in metadata.items() if value is not None}
+        fields.append(pa.field(column.name, type_of(column.type), metadata=given_metadata))
     return pa.schema(fields)
 
 
@@ -88,8 +88,8 @@ _SAME_UNIT = late_regex(
 )
 
 
-def with_units(table: pa.Table, known: Mapping[str, str | None]) -> pa.Table:
-    """The table with the unit of each number whose name has one: of a `known` column, else its ending."""
+def with_units(table: pa.Table, units: Mapping[str, str | None]) -> pa.Table:
+    """The table with the unit of each number whose name has one: of a `units` column, else its ending."""
     import pyarrow as pa
 
     fields = []
@@ -100,7 +100,7 @@ def with_units(table: pa.Table, known: Mapping[str, str | None]) -> pa.Table:
             is_(field.type) for is_ in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
         )
         if is_number and name.endswith(("_ns", "_bytes")) and "_per_" not in name:
-            unit = known.get(name) or name.rpartition("_")[2]
+            unit = units.get(name) or name.rpartition("_")[2]
             field = field.with_metadata({**(field.metadata or {}), "unit": unit})
         fields.append(field)
     return with_schema(table, pa.schema(fields))

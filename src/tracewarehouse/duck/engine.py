@@ -162,13 +162,13 @@ def _sorted(con: Connection, contract: Contract, body: str, given: str, few: boo
     try:
         select = f"{given}SELECT {columns} FROM (\n{body}\n)"
         ordered = select if contract.in_order else f"{select}\n{order_by(contract)}"
-        found, rows = _rows(con, ordered, few)
+        columns_found, rows = _rows(con, ordered, few)
     except OutOfMemory:
         raise
     except Error:
         check_columns(contract, result_columns(con, body))
         raise
-    check_columns(contract, found)
+    check_columns(contract, columns_found)
     return _in_order(con, contract, rows) if contract.in_order else rows
 
 
@@ -210,7 +210,7 @@ def interruptible(con: Connection, call: Callable[[], T]) -> T:
         return _with_valid_text(call)
     results: list[T] = []
     failed: list[BaseException] = []
-    done = Event()
+    has_ended = Event()
 
     def work() -> None:
         try:
@@ -218,15 +218,15 @@ def interruptible(con: Connection, call: Callable[[], T]) -> T:
         except BaseException as error:
             failed.append(error)
         finally:
-            done.set()
+            has_ended.set()
 
     Thread(target=work).start()
     try:
-        while not done.wait(0.2):  # a signal that another thread receives does not end a wait
+        while not has_ended.wait(0.2):  # a signal that another thread receives does not end a wait
             pass
     except BaseException:  # Ctrl-C, or what another signal handler raises
         con.interrupt()
-        while not done.wait(0.1):  # the first interrupt has no effect on a query that has not started
+        while not has_ended.wait(0.1):  # the first interrupt has no effect on a query that has not started
             con.interrupt()
         raise
     if failed:
@@ -245,9 +245,9 @@ def query_error(error: Exception, place: str = "") -> QueryError:
     """DuckDB's error as QueryError: the message is its first line with the line of the SQL."""
     first, _, rest = str(error).strip().partition("\n")
     lines = [line.strip() for line in rest.splitlines() if line.strip(" ^")]
-    where = [line.removeprefix("LINE ") for line in lines if line.startswith("LINE ")]
+    numbers = [line.removeprefix("LINE ") for line in lines if line.startswith("LINE ")]
     hint = "\n".join(line for line in lines if not line.startswith("LINE "))
-    return QueryError(f"{place}{first}" + (f" (line {where[0]})" if where else ""), hint or None)
+    return QueryError(f"{place}{first}" + (f" (line {numbers[0]})" if numbers else ""), hint or None)
 
 
 def is_unreadable(error: BaseException | None) -> bool:
@@ -281,20 +281,20 @@ def relation(con: Connection, sql: str) -> duckdb.DuckDBPyRelation:
 
 def error_place(contract: Contract, error: Exception) -> str:
     """File and line of an error in the contract's body."""
-    found = re.search(r"^LINE (\d+):", str(error), re.MULTILINE)
-    return f"{contract.source}:{contract.body_line + (int(found[1]) - 1 if found else 0)}"
+    line_match = re.search(r"^LINE (\d+):", str(error), re.MULTILINE)
+    return f"{contract.source}:{contract.body_line + (int(line_match[1]) - 1 if line_match else 0)}"
 
 
 def check_columns(contract: Contract, found: Iterable[tuple[str, str]]) -> None:
     """Raises ContractError with a diff if names, types or their order differ from the contract."""
     declared = [f"{column.name} {column.type}" for column in contract.columns]
-    got = [f"{name} {type_}" for name, type_ in found]
-    if declared == got:
+    returned = [f"{name} {type_}" for name, type_ in found]
+    if declared == returned:
         return
     raise ContractError(
         f"{contract.source}:{contract.body_line}: the SELECT returns other columns than declared\n"
-        + _column_diff(declared, got),
-        _column_hint(declared, got),
+        + _column_diff(declared, returned),
+        _column_hint(declared, returned),
     )
 
 
@@ -449,7 +449,7 @@ def scratch(threads: int | None = None) -> Iterator[Connection]:
         yield con
     except BaseException:
         with _lock:  # after an error a database may refuse all further statements
-            for key in [key for key, known in _databases.items() if known is database]:
+            for key in [key for key, cached in _databases.items() if cached is database]:
                 del _databases[key]
         raise
     finally:
@@ -503,8 +503,8 @@ def _fetch(bound: duckdb.DuckDBPyRelation, limits: Limits) -> pa.Table:
         rows, bytes_ = rows + batch.num_rows, bytes_ + batch.nbytes
         if limits.max_rows is not None and rows > limits.max_rows:
             message = f"the query returns more than {limits.max_rows:,} rows"
-            more = hints.Hint("wh.scan(TABLE) reads any number", "-o FILE writes any number")
-            raise QueryLimitError(*_beyond(message, "max_rows=N", "--max-rows N", more))
+            other_ways = hints.Hint("wh.scan(TABLE) reads any number", "-o FILE writes any number")
+            raise QueryLimitError(*_beyond(message, "max_rows=N", "--max-rows N", other_ways))
         if limits.memory_bytes is not None and bytes_ > limits.memory_bytes:
             raise memory_error(limits)
     return pa.Table.from_batches(batches, schema=reader.schema)
@@ -537,17 +537,17 @@ def _beyond(message: str, python: str, option: str, more: str = "") -> tuple[str
 @contextmanager
 def _timeout(con: Connection, limits: Limits) -> Iterator[Event]:
     """Interrupts the connection once the time is up, until the block ends; yields whether it is up."""
-    is_up, done = Event(), Event()
+    is_up, has_ended = Event(), Event()
     if limits.timeout_s is None:
         yield is_up
         return
 
     def interrupt(timeout_s: float) -> None:
-        if done.wait(timeout_s):
+        if has_ended.wait(timeout_s):
             return
         is_up.set()
         con.interrupt()
-        while not done.wait(_INTERRUPT_INTERVAL_S):  # the first has no effect before a query starts
+        while not has_ended.wait(_INTERRUPT_INTERVAL_S):  # the first has no effect before a query starts
             con.interrupt()
 
     thread = Thread(target=interrupt, args=(limits.timeout_s,), daemon=True)
@@ -555,7 +555,7 @@ def _timeout(con: Connection, limits: Limits) -> Iterator[Event]:
     try:
         yield is_up
     finally:
-        done.set()
+        has_ended.set()
         thread.join()
 
 
@@ -569,8 +569,8 @@ def rows_where(rows: pa.Table, conditions: Sequence[str], keys: Sequence[str] = 
     condition on these columns, UnknownName for an unknown key.
     """
     order = ", ".join([*(_term(rows, key) for key in keys), _ROW])
-    where = " AND ".join(f"(\n{condition}\n)" for condition in conditions) or "true"
-    return rows.take(_numbers(rows, f"SELECT {_ROW} FROM result WHERE {where} ORDER BY {order}", conditions))
+    clause = " AND ".join(f"(\n{condition}\n)" for condition in conditions) or "true"
+    return rows.take(_numbers(rows, f"SELECT {_ROW} FROM result WHERE {clause} ORDER BY {order}", conditions))
 
 
 def _numbers(rows: pa.Table, sql: str, conditions: Sequence[str]) -> pa.ChunkedArray:

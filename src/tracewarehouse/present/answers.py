@@ -195,11 +195,11 @@ def _title(change: Change, name: str) -> str:
 def _level(change: Change, name: str, top: int, layout: Layout) -> str:
     assert change.breakdown is not None
     result = change.breakdown.level(name).result(None if name in _SHORT_LEVELS else top)
-    known = {field.name: field for field in result.columns()}
+    columns = {field.name: field for field in result.columns()}
     rows = result.rows()
-    filled = [name for name in _COLUMNS if name in known and any(row[name] is not None for row in rows)]
-    fields = [replace(known[name], name=_HEADINGS.get(name, name)) for name in filled]
-    return layout(fields, [[row[name] for name in filled] for row in rows])
+    names = [name for name in _COLUMNS if name in columns and any(row[name] is not None for row in rows)]
+    fields = [replace(columns[name], name=_HEADINGS.get(name, name)) for name in names]
+    return layout(fields, [[row[name] for name in names] for row in rows])
 
 
 def _noticeable(change: Change, top: int, layout: Layout) -> Iterator[tuple[str, str]]:
@@ -234,8 +234,8 @@ def _gate_table(gates: Sequence[GateResult], width: int | None) -> Iterator[str]
             if note is not None:
                 notes.setdefault(str(note), []).append(each.gate.text)
     shown = table(fields, rows, width, ("gate",), Facts(), _GATE_ANSWER).lines()
-    said = [_wrapped(f"{', '.join(texts)}: {note}", width) for note, texts in notes.items()]
-    yield "\n".join([*shown, *said])
+    note_lines = [_wrapped(f"{', '.join(texts)}: {note}", width) for note, texts in notes.items()]
+    yield "\n".join([*shown, *note_lines])
 
 
 def _worst_first(gates: Sequence[GateResult]) -> list[GateResult]:
@@ -318,12 +318,12 @@ def ingest_notices(report: IngestReport) -> Iterator[str]:
     Many files with the same reason have one line.
     """
     alike = Counter((file.state, _reason(file)) for file in report.files)
-    said = set()
+    listed = set()
     for file in report.files:
         key = file.state, _reason(file)
-        if file.state in STATES_LISTED_PER_FILE and key not in said:
+        if file.state in STATES_LISTED_PER_FILE and key not in listed:
             is_many = key[1] and alike[key] > _MOST_ALIKE
-            said |= {key} if is_many else set()
+            listed |= {key} if is_many else set()
             which = f"{alike[key]:,} files such as {file.path}" if is_many else file.path
             yield f"{file.state}: {which}{f': {key[1]}' if key[1] else ''}"
             if file.hint:
@@ -390,9 +390,9 @@ def _ingest_headline(report: IngestReport) -> str:
 def _state(run: RunOutcome) -> str:
     if run.waiting is not None:
         return "pending {}/{}".format(*run.waiting)
-    of = f" of {run.expected_ranks}" if run.expected_ranks is not None else ""
+    of_expected = f" of {run.expected_ranks}" if run.expected_ranks is not None else ""
     noun = "rank" if len(run.ranks) == 1 else "ranks"
-    return f"v{run.version}, {noun} {rank_list(list(run.ranks))}{of}"
+    return f"v{run.version}, {noun} {rank_list(list(run.ranks))}{of_expected}"
 
 
 def _facts(report: IngestReport) -> Iterator[tuple[str, str]]:
@@ -483,10 +483,10 @@ def findings_text(
         parts = ["\n".join(lines), findings_headline(rows, result)]
         parts += [_block(block, width, place) for block in shown]
     if most is not None:
-        left = len(rows) - sum(map(len, shown))
+        not_shown = len(rows) - sum(map(len, shown))
         runs = quote(",".join(map(_name, result.provenance.runs)))
-        more = [f"{plural(left, 'more finding')}: tw check {runs}{place}"] if left else []
-        parts.append("\n".join([*more, f"report: {_report(result, place)}"]))
+        more_line = [f"{plural(not_shown, 'more finding')}: tw check {runs}{place}"] if not_shown else []
+        parts.append("\n".join([*more_line, f"report: {_report(result, place)}"]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -508,10 +508,10 @@ def _run_lines(result: Result) -> Iterator[str]:
     rows, unfit = result.rows(), {row["run_id"] for row in result.recording if row["state"] == NO_BASIS}
     for run in map(_name, result.provenance.runs):
         own = [row for row in rows if row["run_id"] == run]
-        found = "0 findings" + (": the recording is not a basis" if run in unfit else "")
+        line = "0 findings" + (": the recording is not a basis" if run in unfit else "")
         if own:
-            found = f"{findings_headline(own)}; first {own[0]['rule']}: {_saving(own[0]).removesuffix(': ')}"
-        yield one_line(f"{run}: {found}")
+            line = f"{findings_headline(own)}; first {own[0]['rule']}: {_saving(own[0]).removesuffix(': ')}"
+        yield one_line(f"{run}: {line}")
 
 
 def findings_brief(result: Result, unexplained: Sequence[str], place: str) -> Iterator[str]:
@@ -608,8 +608,8 @@ def _evidence(row: Finding, place: str) -> Iterator[str]:
     """The command that shows the data, and the one that writes the worst occurrence as a trace."""
     run, rank, rule = quote(row["run_id"]), row["rank"], row["rule"]
     where = f" --where {_quoted(row['evidence_filter'])}" if row["evidence_filter"] is not None else ""
-    one = f" --rank {rank}" if is_of_one_rank(row) else ""
-    yield f"see: tw show {row['evidence']} --run {run}{one}{where}{place}"
+    rank_option = f" --rank {rank}" if is_of_one_rank(row) else ""
+    yield f"see: tw show {row['evidence']} --run {run}{rank_option}{where}{place}"
     if row["from_ns"] is not None:
         length_ns = row["to_ns"] - row["from_ns"]
         lasts = f" (interval of {show(length_ns, 'ns')})" if length_ns else ""

@@ -110,17 +110,17 @@ def _consecutive_ranks(
     `sizes` are those of what a rank reads. What several ranks share, such as a file, counts once.
     """
     parts: list[SelectedRun] = []
-    held: set[Hashable] = set()
+    keys_read: set[Hashable] = set()
     size = 0
     for each in sorted(selected, key=lambda each: each.run):
         ranks: list[int] = []
         for rank in each.by_rank:
             read = sizes(rank)
-            new = sum(count for key, count in read.items() if key not in held)
+            new = sum(count for key, count in read.items() if key not in keys_read)
             if size and size + new > limit:
                 yield (*parts, replace(each, ranks=tuple(ranks))) if ranks else tuple(parts)
-                parts, ranks, held, size, new = [], [], set(), 0, sum(read.values())
-            held |= read.keys()
+                parts, ranks, keys_read, size, new = [], [], set(), 0, sum(read.values())
+            keys_read |= read.keys()
             size += new
             ranks.append(rank.rank)
         parts.append(replace(each, ranks=tuple(ranks)))
@@ -335,13 +335,13 @@ class ConnectionPool:
         read = tuple(contracts)
         texts = [text.strip('"').lower() for text in token_texts(sql)]
         relations = Relations(self.store, tuple(selected), Dependencies.of(self.catalog, read))
-        named = {ref: name for ref, name in relations.names.items() if name in texts}
-        if event_count(selected) > _FEW_EVENTS or _defines_any(texts, named.values()):
+        relation_names = {ref: name for ref, name in relations.names.items() if name in texts}
+        if event_count(selected) > _FEW_EVENTS or _defines_any(texts, relation_names.values()):
             with self.connection(selected, read) as con:
                 yield con, sql
             return
         with self._borrowed(relations) as opened:
-            yield opened.con, _joined(opened.with_clause(relations, tuple(named), sql), sql)
+            yield opened.con, _joined(opened.with_clause(relations, tuple(relation_names), sql), sql)
 
     def execute(
         self,
@@ -537,8 +537,8 @@ def _defines_any(texts: Sequence[str], names: Iterable[str]) -> bool:
 
 def _joined(clause: str, sql: str) -> str:
     """The SQL with another `WITH` clause before its own."""
-    begin, rest = sql.lstrip()[:4], sql.lstrip()[4:]
-    if not clause or begin.upper() != "WITH":
+    first_word, rest = sql.lstrip()[:4], sql.lstrip()[4:]
+    if not clause or first_word.upper() != "WITH":
         return clause + sql
     return f"{clause.rstrip()},{rest}"
 
@@ -560,10 +560,10 @@ def create(con: Connection, relations: Relations, contract: Contract) -> None:
     try:
         relations.create(con, contract)
     except Error as error:
-        what = str(error).partition("\n")[0]
+        message = str(error).partition("\n")[0]
         hint = hints.fill(
             "{} lists missing files; after a move: {}", hints.call("verify"), hints.call("refresh")
         )
         raise WarehouseError(
-            f"{relations.store.objects.url}: {contract.ref} cannot be read: {what}", hint
+            f"{relations.store.objects.url}: {contract.ref} cannot be read: {message}", hint
         ) from error

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref, computed_contract
-from tracewarehouse.contracts.sql_tokens import names_read, quote_name
+from tracewarehouse.contracts.sql_tokens import names_in, quote_name
 from tracewarehouse.duck.arrow import concatenate, from_bytes, to_bytes, with_plain_text
 from tracewarehouse.duck.engine import (
     Connection,
@@ -98,7 +98,7 @@ class GroupRows(Struct, frozen=True):
         path = folder / secrets.token_hex(8)
         path.write_bytes(b"".join(parts))
         begins = accumulate(map(len, parts), initial=0)
-        return tuple(cls(b"", path, at, len(part)) for at, part in zip(begins, parts, strict=False))
+        return tuple(cls(b"", path, offset, len(part)) for offset, part in zip(begins, parts, strict=False))
 
     def read(self) -> pa.Table:
         """The rows. Raises WarehouseError if this process does not reach the folder of parts."""
@@ -172,11 +172,11 @@ class ComputePart(Struct, frozen=True):
         catalog = Catalog.load(self.sql)
         pool = ConnectionPool(self.store, catalog, self.threads)
         pool.will_read(each.contract for each in self.requests)
-        found = []
+        results = []
         for request in self.requests:
-            found.append(to_bytes(self._rows(catalog, pool, request)))
-            progress(len(found), len(self.requests))
-        return GroupRows.of(found, self.folder)
+            results.append(to_bytes(self._rows(catalog, pool, request)))
+            progress(len(results), len(self.requests))
+        return GroupRows.of(results, self.folder)
 
     def _rows(self, catalog: Catalog, pool: ConnectionPool, request: _Request) -> pa.Table:
         contract = request.contract
@@ -195,13 +195,13 @@ def parts_folder(on_this_machine: bool) -> Path | None:
 
     Raises WarehouseError if the folder that TW_PARTS names cannot be written.
     """
-    named = os.environ.get(FOLDER)
-    if is_url(named):
+    variable = os.environ.get(FOLDER)
+    if is_url(variable):
         raise WarehouseError(f"{FOLDER} is a URL", "name a folder that all workers reach")
     try:
-        if not named and not on_this_machine:
+        if not variable and not on_this_machine:
             return None
-        shared = Path(named).absolute() if named else cache_folder() / "parts"
+        shared = Path(variable).absolute() if variable else cache_folder() / "parts"
         with suppress(OSError):
             for path in shared.iterdir():
                 if time.time() - path.stat().st_mtime > _OLD_S:
@@ -210,7 +210,7 @@ def parts_folder(on_this_machine: bool) -> Path | None:
         folder.mkdir(mode=0o700, parents=True)
         return folder
     except (OSError, RuntimeError) as error:
-        if named:
+        if variable:
             raise WarehouseError(f"{FOLDER}: {error}", "name a folder that all workers reach") from error
         return None
 
@@ -265,11 +265,11 @@ class Spread:
         groups = self.groups(_union(wanted))
         counts = Counter(each.run for group in groups for each in group)
         split = {run for run, count in counts.items() if count > 1}
-        found: dict[object, list[GroupRows]] = defaultdict(list)
-        self._run([self._of_group(wanted, group, split) for group in groups], found)
-        self._run([*self._reduced(wanted, split, found)], found)
+        rows: dict[object, list[GroupRows]] = defaultdict(list)
+        self._run([self._of_group(wanted, group, split) for group in groups], rows)
+        self._run([*self._reduced(wanted, split, rows)], rows)
         return [
-            tuple(part for run in sorted(counts) for part in found[number, run])
+            tuple(part for run in sorted(counts) for part in rows[number, run])
             for number in range(len(wanted))
         ]
 
@@ -296,7 +296,10 @@ class Spread:
         return requests
 
     def _reduced(
-        self, wanted: Sequence[Wanted], split: Collection[str], found: Mapping[object, Sequence[GroupRows]]
+        self,
+        wanted: Sequence[Wanted],
+        split: Collection[str],
+        rows: Mapping[object, Sequence[GroupRows]],
     ) -> Iterator[dict[object, _Request]]:
         """What remains of the runs that were split: analyses of several ranks, over the rows of views."""
         for number, each in enumerate(wanted):
@@ -304,13 +307,13 @@ class Spread:
                 if run.run in split:
                     views = mapped_views(self.catalog, each.contract)
                     queries = (view_query(self.catalog, each.contract, view) for view in views)
-                    parts = (tuple(found[_view_key(each, query, run.run)]) for query in queries)
+                    parts = (tuple(rows[_view_key(each, query, run.run)]) for query in queries)
                     computed = tuple(zip(views, parts, strict=True))
                     request = _Request(each.contract, each.bound, numbered([run]), computed)
                     yield {(number, run.run): request}
 
     def _run(
-        self, requests: Sequence[Mapping[object, _Request]], found: dict[object, list[GroupRows]]
+        self, requests: Sequence[Mapping[object, _Request]], rows: dict[object, list[GroupRows]]
     ) -> None:
         threads = 1 if is_remote(self.engine) else max(1, cores() // self.engine.slots)
         common = self.level, self._folder, threads
@@ -318,7 +321,7 @@ class Spread:
         tasks = [ComputePart(self.store, sql, tuple(each.values()), *common) for each in requests]
         for each, parts in zip(requests, results_in_order(self.engine, tasks), strict=True):
             for key, part in zip(each, parts, strict=True):  # type: ignore[call-overload]
-                found[key].append(part)
+                rows[key].append(part)
 
     def _is_by_rank(self, wanted: Wanted) -> bool:
         return is_by_rank(wanted.contract, Dependencies.of(self.catalog, [wanted.contract]).contracts)
@@ -328,7 +331,7 @@ def _union(wanted: Iterable[Wanted]) -> list[SelectedRun]:
     """The runs and ranks of all analyses."""
     ranks: dict[str, set[int]] = defaultdict(set)
     runs: dict[str, SelectedRun] = {}
-    for each in (run for one in wanted for run in one.selected):
+    for each in (run for analysis in wanted for run in analysis.selected):
         runs[each.run] = each
         ranks[each.run].update(each.ranks)
     return [replace(each, ranks=tuple(sorted(ranks[run]))) for run, each in runs.items()]
@@ -357,23 +360,22 @@ def mapped_views(catalog: Catalog, analysis: Contract) -> tuple[Contract, ...]:
 
 def _below(catalog: Catalog, analysis: Contract) -> tuple[Contract, ...]:
     """What an analysis reads, through views of several ranks, down to tables and views of single ranks."""
-    found: dict[Ref, Contract] = {}
+    read: dict[Ref, Contract] = {}
 
     def visit(contract: Contract) -> None:
         for each in (catalog.contracts[ref] for ref in contract.requires):
-            if found.setdefault(each.ref, each) is each and each.kind == "view" and each.scope == "run":
+            if read.setdefault(each.ref, each) is each and each.kind == "view" and each.scope == "run":
                 visit(each)
 
     if analysis.scope == "run":
         visit(analysis)
-    return tuple(found.values())
+    return tuple(read.values())
 
 
 def view_query(catalog: Catalog, analysis: Contract, view: Contract) -> Contract:
     """A view as an analysis, with the columns that its readers name."""
     readers = [analysis, *(each for each in _below(catalog, analysis) if each.scope == "run")]
-    named = [names_read(each.body) for each in readers if each.kind != "table"]
-    names = None if None in named else frozenset[str]().union(*(each for each in named if each is not None))
+    names = names_in(each.body for each in readers if each.kind != "table")
     columns = tuple(each for each in view.columns if names is None or each.name in names) or view.columns
     listed = ", ".join(quote_name(each.name) for each in columns)
     query = computed_contract(

@@ -108,10 +108,10 @@ def _create_empty(con: Connection, contract: Contract) -> None:
 
 def _scans(plan: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The scans of tables in a plan: name and conditions."""
-    about = plan.get("extra_info") or {}
-    if "Table" in about:
-        found = about.get("Filters") or ()
-        yield about["Table"].rpartition(".")[2], (found,) if isinstance(found, str) else tuple(found)
+    details = plan.get("extra_info") or {}
+    if "Table" in details:
+        filters = details.get("Filters") or ()
+        yield details["Table"].rpartition(".")[2], (filters,) if isinstance(filters, str) else tuple(filters)
     for child in plan.get("children", ()):
         yield from _scans(child)
 

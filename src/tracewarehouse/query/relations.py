@@ -110,11 +110,11 @@ def mentioned(catalog: Catalog, sql: str, *, every: bool = False) -> Mentioned:
     words = {word.lower() for word in _WORD.findall(sql)}
     lists = every or any(word.startswith(_LISTS_RELATIONS) for word in words)
     analyses = _newest(catalog, "analysis", words)
-    found = (
+    relations = (
         queryable(catalog) if lists else [*_newest(catalog, "table", words), *_newest(catalog, "view", words)]
     )
-    known = [contract for contract in found if not contract.transient]
-    return Mentioned(dependencies(catalog, (*known, *analyses)), analyses, lists, "tw_help" in words)
+    stored = [contract for contract in relations if not contract.transient]
+    return Mentioned(dependencies(catalog, (*stored, *analyses)), analyses, lists, "tw_help" in words)
 
 
 def _newest(catalog: Catalog, kind: Kind, words: Collection[str]) -> tuple[Contract, ...]:
@@ -141,12 +141,12 @@ def dependencies(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contr
 def needed(contracts: Sequence[Contract], requires: Iterable[Ref]) -> list[Contract]:
     """Those of the contracts, each after its dependencies, that are required directly or through views."""
     read = set(requires)
-    found = []
+    contracts_needed = []
     for contract in reversed(contracts):  # readers before their dependencies
         if contract.ref in read:
-            found.append(contract)
+            contracts_needed.append(contract)
             read |= set(contract.requires) if contract.kind == "view" else set()
-    return found[::-1]
+    return contracts_needed[::-1]
 
 
 def shared_views(catalog: Catalog, read: Iterable[Contract]) -> frozenset[Ref]:
@@ -244,13 +244,13 @@ class Relations(Struct, frozen=True):
         Those with the same begin and end are one SELECT with the lists joined by commas.
         """
         types = {column.name: column.type for column in file_columns(contract)}
-        found = []
+        selects = []
         for group in self._files(contract):
             nulls = [f"{literal(None, types[name])} AS {quote_name(name)}" for name in sorted(group.missing)]
-            found.append(_files_part(", ".join(["*", *nulls]), group))
+            selects.append(_files_part(", ".join(["*", *nulls]), group))
         if rows := _rows(self.store, contract, self.selected):
-            found.append(_values_part(contract.columns, rows))
-        return found
+            selects.append(_values_part(contract.columns, rows))
+        return selects
 
     def paths(self) -> frozenset[str]:
         """The files of all tables that the relations read."""
@@ -289,10 +289,10 @@ class Relations(Struct, frozen=True):
         aliases = []
         for ref in contract.requires:
             name = self.names[ref]
-            where = keep.get(ref, "") if keep else ""
-            if name != ref.name or schema or where:
+            condition = keep.get(ref, "") if keep else ""
+            if name != ref.name or schema or condition:
                 qualified = f"{quote_name(schema)}.{quote_name(name)}" if schema else quote_name(name)
-                source = f"SELECT * FROM {qualified} AS relation {where}".rstrip()
+                source = f"SELECT * FROM {qualified} AS relation {condition}".rstrip()
                 aliases.append(f"{quote_name(ref.name)} AS NOT MATERIALIZED ({source})")
         if not aliases:
             return sql
@@ -348,9 +348,9 @@ def data_files(
 
     `copies`: the paths of those that are not read at their own.
     """
-    wanted = {column.name for column in contract.columns}
-    missing = {each.version: wanted - {column.name for column in each.columns} for each in compatible}
-    found: dict[tuple[tuple[int, ...] | None, frozenset[str]], list[str]] = {}
+    column_names = {column.name for column in contract.columns}
+    missing = {each.version: column_names - {column.name for column in each.columns} for each in compatible}
+    paths_by_group: dict[tuple[tuple[int, ...] | None, frozenset[str]], list[str]] = {}
     plans = (_scan_plan(each.version, contract.name, tuple(missing), each.ranks) for each in selected)
     scans = [scan for plan in plans for scan in plan]
     if store.is_remote:  # what is not local yet is downloaded, many files at once
@@ -358,16 +358,16 @@ def data_files(
         store.files.fetch(file for each in selected for file in each.files if file.path in keys)
     for scan in scans:
         group = scan.ranks, frozenset(missing[scan.version])
-        found.setdefault(group, []).append(str(copies.get(scan.path) or store.path(scan.path)))
-    return tuple(FileGroup(tuple(paths), *group) for group, paths in found.items())
+        paths_by_group.setdefault(group, []).append(str(copies.get(scan.path) or store.path(scan.path)))
+    return tuple(FileGroup(tuple(paths), *group) for group, paths in paths_by_group.items())
 
 
 def _files_part(columns: str, group: FileGroup) -> tuple[str, str, str]:
     """The SELECT of files: what is before the list of their paths, the list, and what is after it."""
     # Never infer Hive partitions from paths: with two of them, ASOF JOIN returns wrong rows.
-    where = "" if group.ranks is None else f" WHERE rank IN ({', '.join(map(str, group.ranks))})"
+    condition = "" if group.ranks is None else f" WHERE rank IN ({', '.join(map(str, group.ranks))})"
     paths = ", ".join(map(quote_text, group.paths))
-    return f"SELECT {columns} FROM read_parquet([", paths, f"], hive_partitioning = false){where}"
+    return f"SELECT {columns} FROM read_parquet([", paths, f"], hive_partitioning = false){condition}"
 
 
 def typed_sql(contract: Contract, source: str) -> str:
@@ -382,9 +382,9 @@ def _casts(
     sources = ({ARGS: ARGS_SQL} if has_template(contract) else {}) | dict.fromkeys(missing, "NULL")
     if run is not None:
         sources[_RUN] = quote_text(run)
-    named = ((column.name, quote_name(column.name), column.type) for column in columns)
+    cells = ((column.name, quote_name(column.name), column.type) for column in columns)
     return ", ".join(
-        f"CAST({sources.get(name, quoted)} AS {type_}) AS {quoted}" for name, quoted, type_ in named
+        f"CAST({sources.get(name, quoted)} AS {type_}) AS {quoted}" for name, quoted, type_ in cells
     )
 
 
@@ -412,8 +412,8 @@ def _values_part(columns: Sequence[Column], rows: Iterable[Mapping[str, object]]
 
 def _named(contract: Contract, names: Collection[str] | None) -> list[Column]:
     """The columns with these names, None for all; all of them if none matches."""
-    named = [column for column in contract.columns if names is None or column.name in names]
-    return named or list(contract.columns)
+    columns = [column for column in contract.columns if names is None or column.name in names]
+    return columns or list(contract.columns)
 
 
 def scan(
@@ -598,5 +598,5 @@ def _run(con: Connection, contract: Contract, sql: str) -> None:
     try:
         con.execute(sql)
     except Error as error:
-        what = str(error).partition("\n")[0]
-        raise WarehouseError(f"{contract.ref} cannot be created: {what}") from error
+        message = str(error).partition("\n")[0]
+        raise WarehouseError(f"{contract.ref} cannot be created: {message}") from error

@@ -253,11 +253,11 @@ class Selection:
             with suppress(TwError):
                 lacking = {each.run_id for each in self._without_tables(contract, selected)}
                 runs = [each for each in selected if each.run not in lacking]
-                found = self.over(runs, self.left_out)._prepared(contract, {})
-                readable = replace(found.readable, selected=found.capable.selected)
+                prepared = self.over(runs, self.left_out)._prepared(contract, {})
+                readable = replace(prepared.readable, selected=prepared.capable.selected)
                 if not self.store.is_remote:
-                    readable = self._intact(found.dependencies.contracts, readable, level)
-                yield Wanted(contract, found.bound, readable.selected)
+                    readable = self._intact(prepared.dependencies.contracts, readable, level)
+                yield Wanted(contract, prepared.bound, readable.selected)
 
     def of_steps(self, steps: Iterable[int]) -> Self:
         """The same with only these steps, by number, in the table `steps` of `query`."""
@@ -299,8 +299,8 @@ class Selection:
     ) -> ReadableRuns:
         """Like `readable`, for SQL of a user that names these columns (None: it may name all)."""
         contracts = tuple(contracts)
-        found = queryable_runs(self.catalog, contracts, runs, names, may_be_absent=False)
-        return self._intact(contracts, found, level)
+        readable = queryable_runs(self.catalog, contracts, runs, names, may_be_absent=False)
+        return self._intact(contracts, readable, level)
 
     def _intact(self, contracts: Iterable[Contract], runs: ReadableRuns, level: Level | None) -> ReadableRuns:
         level = self.level if level is None else level
@@ -311,10 +311,10 @@ class Selection:
         self, left_out: Iterable[UnreadableRun] = (), answered: int = 0
     ) -> tuple[dict[str, str], tuple[str, ...]]:
         """Run → why, of these and the damaged runs of the selection, which an answer leaves out; notices."""
-        every = {each.run: each for each in (*self.left_out, *left_out)}
-        reasons = {run: each.why for run, each in every.items()}
+        runs_left_out = {each.run: each for each in (*self.left_out, *left_out)}
+        reasons = {run: each.why for run, each in runs_left_out.items()}
         self.noted.update(reasons)
-        return reasons, damaged_runs(every.values(), len(every) + answered)
+        return reasons, damaged_runs(runs_left_out.values(), len(runs_left_out) + answered)
 
     def analyze(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis (`name` or `name@2`; newest version by default).
@@ -331,8 +331,8 @@ class Selection:
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
             runs = replace(prepared.readable, selected=capable.selected)
-            if self.spread is not None and (found := self._spread(self.spread, prepared, runs, level)):
-                return found
+            if self.spread is not None and (answer := self._spread(self.spread, prepared, runs, level)):
+                return answer
             if batches := copy_batches(
                 self.store, self.catalog, contract, dependencies.contracts, runs.selected
             ):
@@ -407,9 +407,9 @@ class Selection:
         """
         parts = []
         for batch in batches:
-            named = ReadableRuns(tuple(replace(each, named=True) for each in batch))
+            whole_runs = ReadableRuns(tuple(replace(each, named=True) for each in batch))
             with self.store.files.for_now():
-                intact = self._intact(dependencies.contracts, named, level)
+                intact = self._intact(dependencies.contracts, whole_runs, level)
                 parts.append(self.over(intact.selected)._execute(contract, bound, dependencies))
         return concatenate(parts)
 
@@ -495,8 +495,8 @@ class Selection:
             selected = self.selected() if runs is None else self._exactly(runs)
         except DamagedRunError:  # the query says what is left out
             return self, []
-        wanted = runs if runs is not None and self.runs is None else frozenset()
-        unknown = sorted(wanted.difference(each.run for each in selected))
+        wanted_runs = runs if runs is not None and self.runs is None else frozenset()
+        unknown = sorted(wanted_runs.difference(each.run for each in selected))
         if ranks is not None:
             parts = (replace(run, ranks=tuple(sorted(ranks.intersection(run.ranks)))) for run in selected)
             selected = tuple(part for part in parts if part.ranks)
@@ -507,8 +507,8 @@ class Selection:
         if self.runs is not None:
             return tuple(each for each in self.runs if each.run in names)
         index = StoredRuns(self.store)
-        found = [index.version(Match(name)) for name in names if index.find(name, None) == name]
-        return in_order(SelectedRun(each, each.ranks) for each in found if each is not None)
+        versions = [index.version(Match(name)) for name in names if index.find(name, None) == name]
+        return in_order(SelectedRun(each, each.ranks) for each in versions if each is not None)
 
     def _query_over(
         self, sql: str, named: Mentioned, limits: Limits | None, columns: Columns | None = None
@@ -523,10 +523,10 @@ class Selection:
         def attempt(level: Level) -> tuple[ReadableRuns, dict[Contract, tuple[Skipped, ...]], pa.Table]:
             # From a store, the workers download the files and check them.
             contracts = () if spread and self.store.is_remote else named.contracts
-            found = queryable_runs(self.catalog, named.contracts, selected, names_read(sql), True)
+            readable = queryable_runs(self.catalog, named.contracts, selected, names_read(sql), True)
             few = columns if level < Level.FULL else None
-            intact = intact_runs(self.store, self.catalog, contracts, found.selected, level, columns=few)
-            runs = replace(found, selected=intact.selected, left_out=intact.left_out)
+            intact = intact_runs(self.store, self.catalog, contracts, readable.selected, level, columns=few)
+            runs = replace(readable, selected=intact.selected, left_out=intact.left_out)
             copies = few.copies if few is not None else {}
             skipped = {each: self._skipped(each, runs.selected) for each in named.analyses}
             if spread and limits is not None and runs.selected:

@@ -127,9 +127,9 @@ def template(catalog: Catalog) -> bytes:
         name = f"{_key(catalog)}.duckdb"
         if name not in _templates:
             _templates.clear()
-            if (found := cached(name)) is None:
-                keep(name, found := _build(catalog))
-            _templates[name] = found
+            if (data := cached(name)) is None:
+                keep(name, data := _build(catalog))
+            _templates[name] = data
         return _templates[name]
 
 
@@ -234,16 +234,16 @@ def _set_files(con: Connection, parts: Mapping[str, Sequence[_Part]], latest: st
     The SELECTs of a table are JSON with one text per run: as a single literal, those of a thousand runs are
     parsed in less than a millisecond.
     """
-    every: dict[str, _Grouped] = defaultdict(_Grouped)
+    grouped_of_all: dict[str, _Grouped] = defaultdict(_Grouped)
     of_runs: dict[str, dict[str, str]] = defaultdict(dict)
     for run in sorted(parts):
         of_run: dict[str, _Grouped] = defaultdict(_Grouped)
         for relation, begin, listed, end in parts[run]:
-            for grouped in (every[relation], of_run[relation]):
+            for grouped in (grouped_of_all[relation], of_run[relation]):
                 grouped.setdefault((begin, end), []).append(listed)
         for relation, grouped in of_run.items():
             of_runs[relation][run] = _union(grouped)
-    all_rows = {relation: _union(grouped) for relation, grouped in every.items()}
+    all_rows = {relation: _union(grouped) for relation, grouped in grouped_of_all.items()}
     by_run = {relation: msgspec.json.encode(texts).decode() for relation, texts in of_runs.items()}
     place = "'/' || replace(replace(run, '~', '~0'), '/', '~1')"
     con.execute(
@@ -316,8 +316,8 @@ class _Schema(Struct, frozen=True):
 
     def _of_main(self, name: str, by_run: bool) -> None:
         """A view on the relation with that name in `main`; with `by_run`, on its rows of the latest run."""
-        where = f" WHERE run_id = {_RUN}()" if by_run else ""
-        self.con.execute(f"CREATE VIEW {quote_name(name)} AS FROM {_MAIN}.{quote_name(name)}{where}")
+        condition = f" WHERE run_id = {_RUN}()" if by_run else ""
+        self.con.execute(f"CREATE VIEW {quote_name(name)} AS FROM {_MAIN}.{quote_name(name)}{condition}")
 
     def _create_table(self, table: str, rows: Sequence[Mapping[str, object]], by_run: bool) -> None:
         if self.name == _LATEST:
@@ -427,8 +427,8 @@ def update(
 
 def _newest(store: Store) -> dict[str, Brief]:
     """The newest version of each run, without removed and unreadable runs."""
-    found = (entry.brief for entry in store.entries(catalog_row))
-    return {brief.run: brief for brief in found if not brief.tombstone}
+    briefs = (entry.brief for entry in store.entries(catalog_row))
+    return {brief.run: brief for brief in briefs if not brief.tombstone}
 
 
 def _write_newest(
@@ -493,10 +493,10 @@ def is_current(path: Path, store: Versions, catalog: Catalog, selected: Sequence
         return False
     try:
         with connect(database=path, read_only=True) as con:
-            known = _known(con, _stamp(store, catalog))
+            known_numbers = _known(con, _stamp(store, catalog))
     except (Error, WarehouseError):
         return False
-    return known == {each.run: each.version.number for each in selected}
+    return known_numbers == {each.run: each.version.number for each in selected}
 
 
 def fault(path: Path) -> str | None:
@@ -569,16 +569,16 @@ def _fill(
 
 def _parts(relations: Relations, tables: Sequence[Contract]) -> dict[str, Sequence[_Part]]:
     """Run → the parts of its SELECTs."""
-    found: dict[str, Sequence[_Part]] = {}
+    parts_by_run: dict[str, Sequence[_Part]] = {}
     for run in relations.selected:
         of_run = replace(relations, selected=(run,))
-        found[run.run] = [
+        parts_by_run[run.run] = [
             (relations.names[contract.ref], *part)
             for contract in tables
             if contract.is_stored
             for part in of_run.parts(contract)
         ]
-    return found
+    return parts_by_run
 
 
 @contextmanager

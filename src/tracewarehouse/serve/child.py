@@ -216,9 +216,9 @@ def _error(name: str, message: str, hint: str | None) -> TwError | StoreUnavaila
     if name == StoreUnavailable.__name__:
         return StoreUnavailable(message, hint)
     is_limit = name == QueryLimitError.__name__
-    known: type[TwError] = getattr(errors, name, type(name, (TwError,), {}))
-    found = QueryLimitError if is_limit else known
-    error = found.__new__(found)
+    error_class: type[TwError] = getattr(errors, name, type(name, (TwError,), {}))
+    error_type = QueryLimitError if is_limit else error_class
+    error = error_type.__new__(error_type)
     TwError.__init__(error, message, hint)
     return error
 
@@ -270,9 +270,9 @@ def answer(request: Request, catalog: Catalog) -> Answer:
     limits, root = request.limits, location(request.place, request.options or None)
     failed: TwError | StoreUnavailable
     try:
-        every = Warehouse(root, catalog=catalog, verify=request.verify, read_only=True)
-        with every, limited(limits.memory_bytes, limits.timeout_s):
-            value = getattr(import_module(module), name)(every, request.arguments)
+        warehouse = Warehouse(root, catalog=catalog, verify=request.verify, read_only=True)
+        with warehouse, limited(limits.memory_bytes, limits.timeout_s):
+            value = getattr(import_module(module), name)(warehouse, request.arguments)
         if len(value) <= request.most_bytes:
             return Answer(value)
         failed = QueryLimitError(f"the result has more than {request.most_bytes >> 20} MiB")
@@ -292,9 +292,9 @@ def queried(warehouse: Warehouse, arguments: str) -> bytes:
     statement, limits = msgspec.json.decode(arguments, type=tuple[Statement, Limits])
     if statement.runs is not None or statement.ranks is not None:
         warehouse = warehouse.select(statement.runs, statement.ranks)
-    found = warehouse.query(statement.sql, replace(limits, max_rows=statement.max_rows))
+    rows = warehouse.query(statement.sql, replace(limits, max_rows=statement.max_rows))
     if statement.format == "parquet":
-        return found.parquet()
+        return rows.parquet()
     if statement.format == "csv":
-        return "".join(found.csv(spreadsheet=statement.spreadsheet)).encode()
-    return found.envelope("query").encode()
+        return "".join(rows.csv(spreadsheet=statement.spreadsheet)).encode()
+    return rows.envelope("query").encode()

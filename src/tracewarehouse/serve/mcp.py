@@ -157,30 +157,30 @@ def _own(value: object) -> str:
 
 def _answered(tool: str, lines: Iterable[str], text: str) -> CallToolResult:
     """The lines, then the JSON object `text` with as many rows as fit: as text, and structured."""
-    found = json.loads(text)
+    envelope = json.loads(text)
     if tool not in _OWN_TEXTS:
-        for row in found["result"]:
+        for row in envelope["result"]:
             culprit = row.get("culprit")
             if "observation" in row and culprit and not _OWN_NAME.fullmatch(culprit):
                 row["observation"] = row["observation"].replace(culprit, "{culprit}")
-        found = cleaned(found, _SENTENCES.get(tool, ()))
+        envelope = cleaned(envelope, _SENTENCES.get(tool, ()))
     lines = [*islice(lines, _MOST_LINES)]
-    if _shorten(found):
+    if _shorten(envelope):
         lines.append("Not all of it fits into an answer: lists in the JSON are cut. Select less.")
-    shown = {key: found[key] for key in ("result", *_DESCRIBING) if found[key]}
+    shown = {key: envelope[key] for key in ("result", *_DESCRIBING) if envelope[key]}
     texts = ("\n".join(lines), json.dumps(shown, ensure_ascii=False))
     blocks = [TextContent(text=each) for each in texts]
-    return CallToolResult(content=[*blocks], structured_content=found, is_error=not found["ok"])
+    return CallToolResult(content=[*blocks], structured_content=envelope, is_error=not envelope["ok"])
 
 
-def _shorten(found: dict[str, Any]) -> bool:
+def _shorten(envelope: dict[str, Any]) -> bool:
     """Cuts the longest lists until the object fits; whether anything was cut."""
-    before = size = len(json.dumps(found))
+    before = size = len(json.dumps(envelope))
     while size > _MOST_BYTES:
-        if not (longest := max(_lists(found), key=lambda each: len(json.dumps(each)) * (len(each) > 1))):
+        if not (longest := max(_lists(envelope), key=lambda each: len(json.dumps(each)) * (len(each) > 1))):
             break
         del longest[len(longest) // 2 :]
-        size = len(json.dumps(found))
+        size = len(json.dumps(envelope))
     return size < before
 
 
@@ -209,10 +209,10 @@ def _limited(
     async def call(self: Tools, /, *args: P.args, **named: P.kwargs) -> CallToolResult:
         arguments = json.dumps([tool.__name__, args, named])
         try:
-            found = await self.calls.call(f"{__name__}:{answer.__name__}", arguments, _TOOL_LIMITS)
+            data = await self.calls.call(f"{__name__}:{answer.__name__}", arguments, _TOOL_LIMITS)
         except (TwError, StoreUnavailable) as error:
             return _failed(tool.__name__, error)
-        return CallToolResult.model_validate_json(found)
+        return CallToolResult.model_validate_json(data)
 
     return call
 
@@ -247,16 +247,16 @@ class Tools:
     @_limited
     def runs(warehouse: Warehouse, most: Most = 50) -> CallToolResult:
         """Lists the runs, oldest first: ranks, devices, labels, state, size."""
-        found = warehouse.runs()
-        newest = found.table.slice(max(len(found) - most, 0))
-        lines = [f"{plural(len(found), 'run')}, the newest {newest.num_rows} shown; the JSON has names."]
-        return _answered("runs", lines, replace(found, table=newest).envelope("runs"))
+        runs = warehouse.runs()
+        newest = runs.table.slice(max(len(runs) - most, 0))
+        lines = [f"{plural(len(runs), 'run')}, the newest {newest.num_rows} shown; the JSON has names."]
+        return _answered("runs", lines, replace(runs, table=newest).envelope("runs"))
 
     @_limited
     def recording(warehouse: Warehouse, run: Run) -> CallToolResult:
         """What the recording of a run can show, and what limits claims about it."""
-        found = warehouse.select([run]).analyze("recording")
-        return _answered("recording", _limits(found.rows()), found.envelope("show"))
+        reasons = warehouse.select([run]).analyze("recording")
+        return _answered("recording", _limits(reasons.rows()), reasons.envelope("show"))
 
     @_limited
     def check(
@@ -267,14 +267,14 @@ class Tools:
         most: Most = 40,
     ) -> CallToolResult:
         """What limits the speed of runs: findings, most severe first, each of its worst rank."""
-        found: Result = warehouse.select(runs, ranks).check()
+        findings: Result = warehouse.select(runs, ranks).check()
         if rule is not None:
             warehouse.catalog.get(rule, kind="analysis")
-            found = found.where(f"rule = '{rule}'")
-        rows: Sequence[Row] = found.rows()
+            findings = findings.where(f"rule = '{rule}'")
+        rows: Sequence[Row] = findings.rows()
         worst = [rows.index(block[0]) for block in finding_blocks(rows)]
-        shown = replace(found, table=found.table.take(worst)) if worst and rule is None else found
-        return _answered("check", _findings(found, shown.rows()), shown.head(most).envelope("check"))
+        shown = replace(findings, table=findings.table.take(worst)) if worst and rule is None else findings
+        return _answered("check", _findings(findings, shown.rows()), shown.head(most).envelope("check"))
 
     @_limited
     def diff(warehouse: Warehouse, base: Run, head: Run, levels: Levels = _LEVELS) -> CallToolResult:
@@ -293,14 +293,15 @@ class Tools:
         most: Most = 100,
     ) -> CallToolResult:
         """A metric over recorded runs in time order, with the runs at which its level changed."""
-        found = warehouse.history(metric, runs, by=by or ())
-        series, changes = plural(len(found.series), "series", "series"), plural(len(found.changes), "change")
-        lines = [f"{series} of {plural(len(found.result), 'run')}, {changes} of level"]
-        lines += [each for each in found.result.notices if each.startswith("change detection")]
-        for each in found.changes:
+        history = warehouse.history(metric, runs, by=by or ())
+        series, runs_shown = plural(len(history.series), "series", "series"), len(history.result)
+        changes = plural(len(history.changes), "change")
+        lines = [f"{series} of {plural(runs_shown, 'run')}, {changes} of level"]
+        lines += [each for each in history.result.notices if each.startswith("change detection")]
+        for each in history.changes:
             percent = "" if each.change is None else f", {100 * each.change:+.1f} %"
-            lines.append(f"change: {show(each.old, found.unit)} → {show(each.new, found.unit)}{percent}")
-        return _answered("history", lines, found.result.head(most).envelope("history"))
+            lines.append(f"change: {show(each.old, history.unit)} → {show(each.new, history.unit)}{percent}")
+        return _answered("history", lines, history.result.head(most).envelope("history"))
 
     @_limited
     def find(
@@ -308,9 +309,9 @@ class Tools:
         words: Annotated[str, Field(description="What to look for: idle gpu, nccl bandwidth, memory peak.")],
     ) -> CallToolResult:
         """Finds analyses, views and tables by words in names, summaries and columns; best matches first."""
-        wanted = [word.removesuffix("s") for word in re.findall(r"\w+", words.lower()) if len(word) > 2]
-        found = {each: sum(word_places(each, wanted)) for each in warehouse.catalog.answerable()}
-        best = sorted((each for each in found if found[each]), key=lambda each: -found[each])[:_MOST_LINES]
+        stems = [word.removesuffix("s") for word in re.findall(r"\w+", words.lower()) if len(word) > 2]
+        hits = {each: sum(word_places(each, stems)) for each in warehouse.catalog.answerable()}
+        best = sorted((each for each in hits if hits[each]), key=lambda each: -hits[each])[:_MOST_LINES]
         names = ", ".join(each.name for each in best) or "nothing found: use other words"
         return _answered("find", [names], contract_list(best).envelope("list"))
 
@@ -335,10 +336,10 @@ class Tools:
         most: Most = 50,
     ) -> CallToolResult:
         """Runs an analysis on a run: cost of kernels, how busy GPUs are, long steps, memory, FLOP."""
-        found = warehouse.select([run], ranks).analyze(analysis, **(parameters or {}))
-        found = found.sort(*sort) if sort else found
-        found = found.select(*columns) if columns else found
-        return _answered("show", _counted(found, most), found.head(most).envelope("show"))
+        rows = warehouse.select([run], ranks).analyze(analysis, **(parameters or {}))
+        rows = rows.sort(*sort) if sort else rows
+        rows = rows.select(*columns) if columns else rows
+        return _answered("show", _counted(rows, most), rows.head(most).envelope("show"))
 
     @_limited
     def query(
@@ -349,8 +350,8 @@ class Tools:
         most: Most = 100,
     ) -> CallToolResult:
         """Runs one SELECT on tables, views and analyses: read-only, at most 10,000 rows, 30 s and 1 GB."""
-        found = warehouse.select(runs, ranks).query(sql, _LIMITS)
-        return _answered("query", _counted(found, most), found.head(most).envelope("query"))
+        rows = warehouse.select(runs, ranks).query(sql, _LIMITS)
+        return _answered("query", _counted(rows, most), rows.head(most).envelope("query"))
 
     @_limited
     def whatif(
@@ -361,13 +362,13 @@ class Tools:
         most: Most = 30,
     ) -> CallToolResult:
         """Estimates the step time after fixes, or with some work made faster; savings do not add up."""
-        found = warehouse.whatif(run, scales or (), ranks=ranks)
-        lines = _counted(found, most)
-        for at, row in enumerate(() if scales else found.rows()[:most]):
+        rows = warehouse.whatif(run, scales or (), ranks=ranks)
+        lines = _counted(rows, most)
+        for nth, row in enumerate(() if scales else rows.rows()[:most]):
             if row["after_ns"] is not None:
                 times = f"{show(row['step_ns'], 'ns')} → {show(row['after_ns'], 'ns')}"
-                lines.append(f"row {at}: {times} per step, saves up to {show(row['saving_share'], 'ratio')}")
-        return _answered("whatif", lines, found.head(most).envelope("whatif"))
+                lines.append(f"row {nth}: {times} per step, saves up to {show(row['saving_share'], 'ratio')}")
+        return _answered("whatif", lines, rows.head(most).envelope("whatif"))
 
     async def export_trace(
         self,
@@ -390,22 +391,22 @@ class Tools:
         uri, size = f"tw://traces/{number}", len(made["trace"].encode())
         rows = [{"run": run, "ranks": made["ranks"], "uri": uri, "bytes": size}]
         line = f"{uri}: {show(size, 'bytes')}"
-        found = _answered("export_trace", [line], enveloped("export trace", rows))
+        result = _answered("export_trace", [line], enveloped("export trace", rows))
         link = ResourceLink(uri=uri, name=f"trace {number}", mime_type="application/json", size=size)
-        return found.model_copy(update={"content": [*found.content, link]})
+        return result.model_copy(update={"content": [*result.content, link]})
 
     def trace(self, number: str) -> str:
         """A part of a trace that export_trace made."""
         return self.traces[number]
 
 
-def _counted(found: Result, most: int) -> list[str]:
+def _counted(rows: Result, most: int) -> list[str]:
     """How many rows there are, and the units of the columns of an analysis."""
-    shown = f", the first {most} shown" if len(found) > most else ""
-    lines = [f"{plural(len(found), 'row')}{shown}; {plural(len(found.skipped), 'rank')} skipped"]
-    if found.contract is not None:
-        lines.append(f"{found.contract.name}: {found.contract.summary}")
-        units = (f"{each.name} ({each.unit})" for each in found.columns() if each.unit)
+    shown = f", the first {most} shown" if len(rows) > most else ""
+    lines = [f"{plural(len(rows), 'row')}{shown}; {plural(len(rows.skipped), 'rank')} skipped"]
+    if rows.contract is not None:
+        lines.append(f"{rows.contract.name}: {rows.contract.summary}")
+        units = (f"{each.name} ({each.unit})" for each in rows.columns() if each.unit)
         lines.append(f"units: {', '.join(units)}")
     return lines
 
@@ -419,11 +420,11 @@ def _limits(reasons: Iterable[Row]) -> Iterator[str]:
         yield f"{level}: {_own(reason)}, {plural(count, 'run' if is_of_run else 'rank')}"
 
 
-def _findings(found: Result, shown: Sequence[Row]) -> Iterator[str]:
+def _findings(findings: Result, shown: Sequence[Row]) -> Iterator[str]:
     """A line per finding, with all its ranks and its row of `shown`; figures are those of the worst rank."""
-    yield from _limits(found.recording)
-    rows: Sequence[Row] = found.rows()
-    runs = [each.partition("@v")[0] for each in found.provenance.runs]
+    yield from _limits(findings.recording)
+    rows: Sequence[Row] = findings.rows()
+    runs = [each.partition("@v")[0] for each in findings.provenance.runs]
     yield f"{plural(len(runs), 'run')}: {findings_headline(rows) if rows else 'no finding'}"
     for block in finding_blocks(rows):
         worst = block[0]

@@ -71,8 +71,8 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         """Why a request is not answered, or the redirection of the first URL."""
         headers, hosts = request.headers, request.headers.getlist("host")
-        named = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-        if named is None or (named["v6"] or named["name"]).lower() not in self.hosts:
+        host_match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if host_match is None or (host_match["v6"] or host_match["name"]).lower() not in self.hosts:
             return _refused(403, "this name of the host is not one of the server")
         if request.method not in ("GET", "HEAD", "POST"):
             return _refused(405, "only GET and POST are supported")
@@ -82,7 +82,7 @@ class Guard:
         is_foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if is_foreign and not (is_visit and headers.get("sec-fetch-dest", "document") == "document"):
             return _refused(403, "requests of other pages are refused")
-        cookie = f"tw-{named['port'] or 80}"
+        cookie = f"tw-{host_match['port'] or 80}"
         if is_visit and request.url.path == "/" and "token" in request.query_params:
             return self._wrong_token(request.query_params["token"]) or self._welcome(cookie)
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
@@ -135,8 +135,8 @@ def token_of(path: Path) -> str:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(f"{secrets.token_urlsafe(32)}\n")
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="utf-8") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise TwError(f"{path}: others may read or change it", f"chmod 600 {path}")
         token = file.read(10_000).strip()
     if len(token) < _LEAST_CHARACTERS or not token.isprintable() or " " in token:
@@ -146,34 +146,34 @@ def token_of(path: Path) -> str:
 
 def unix_socket(path: Path) -> socket.socket:
     """A socket that only this user can open; one that a killed server left is replaced."""
-    with suppress(OSError), socket.socket(socket.AF_UNIX) as left:
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as old_socket:
         if stat.S_ISSOCK(path.lstat().st_mode):
             try:
-                left.connect(str(path))
+                old_socket.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink()
-    before, made = os.umask(0o177), socket.socket(socket.AF_UNIX)
+    old_mask, listening = os.umask(0o177), socket.socket(socket.AF_UNIX)
     try:
-        made.bind(str(path))
+        listening.bind(str(path))
     except OSError as error:
-        made.close()
+        listening.close()
         hint = "use another path of at most 100 characters, in a folder of this user"
         raise TwError(f"{path}: {error.strerror or error}", hint) from error
     finally:
-        os.umask(before)
-    return made
+        os.umask(old_mask)
+    return listening
 
 
 def tcp_socket(host: str, port: int) -> tuple[socket.socket, str]:
     """A socket at a port of a host, 0 is a free one, and its address."""
     try:
-        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.create_server(where, family=family)
+        family, _, _, _, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(socket_address, family=family)
     except OSError as error:
         hint = "--port 0 takes a free one" if port else "check the name"
         raise TwError(f"cannot listen on {host}:{port}: {error.strerror or error}", hint) from error
     name = socket.gethostname() if host in _ANY else f"[{host}]" if ":" in host else host
-    return made, f"http://{name}:{made.getsockname()[1]}"
+    return listening, f"http://{name}:{listening.getsockname()[1]}"
 
 
 def names_of(host: str | None) -> frozenset[str]:

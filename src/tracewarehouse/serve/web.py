@@ -93,17 +93,17 @@ class Given:
 
     def one(self, name: str, default: str | None = None) -> str:
         """The value. Raises ParamError if there are several, or none and no default."""
-        found = self.many(name) or ([] if default is None else [default])
-        if len(found) != 1:
-            raise ParamError(f"{name} is given twice" if found else f"{name} is missing", f"give one {name}")
-        return found[0]
+        values = self.many(name) or ([] if default is None else [default])
+        if len(values) != 1:
+            raise ParamError(f"{name} is given twice" if values else f"{name} is missing", f"give one {name}")
+        return values[0]
 
     def numbers(self, name: str) -> list[int]:
         """The values as numbers. Raises ParamError."""
-        found = self.many(name)
-        if not all(each.isdecimal() and len(each) < 10 for each in found):
+        texts = self.many(name)
+        if not all(each.isdecimal() and len(each) < 10 for each in texts):
             raise ParamError(f"{name} is not a number", f"write {name}=3")
-        return [int(each) for each in found]
+        return [int(each) for each in texts]
 
     def rest(self) -> dict[str, str]:
         """The other values, by name."""
@@ -147,9 +147,9 @@ class Kept:
 
     async def get(self, key: Hashable, compute: Callable[[], str]) -> bytes:
         """The text of a key, computed in a thread if it is new."""
-        if (found := self._texts.get(key)) is not None:
+        if (text := self._texts.get(key)) is not None:
             self._texts.move_to_end(key)
-            return found
+            return text
         if key not in self._coming:
             self._coming[key] = asyncio.create_task(self._computed(key, compute))
         return await asyncio.shield(self._coming[key])
@@ -168,17 +168,17 @@ class Kept:
 
 async def in_thread(work: Callable[[], T]) -> T:
     """What the function returns; its thread does not keep the process from ending."""
-    done: Future[T] = Future()
+    future: Future[T] = Future()
 
     def run() -> None:
         with suppress(InvalidStateError):  # nothing waits for it anymore
             try:
-                done.set_result(work())
+                future.set_result(work())
             except BaseException as error:
-                done.set_exception(error)
+                future.set_exception(error)
 
     Thread(target=run, daemon=True).start()
-    return await asyncio.wrap_future(done)
+    return await asyncio.wrap_future(future)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -223,8 +223,8 @@ def analyzed(warehouse: Warehouse, name: str, given: Given) -> Result:
     """The rows of an analysis, with its parameters and the order of the request."""
     sort = given.many("sort")
     params: dict[str, Any] = given.rest()
-    found = warehouse.analyze(name, **params)
-    return found.sort(*sort) if sort else found
+    rows = warehouse.analyze(name, **params)
+    return rows.sort(*sort) if sort else rows
 
 
 def _diff(warehouse: Warehouse, given: Given) -> str:
@@ -303,8 +303,8 @@ def _failure(error: Exception) -> tuple[int, dict[str, str | None]]:
     if not isinstance(error, TwError | StoreUnavailable):
         place = extract_tb(error.__traceback__)[-1]  # no values, which may be secret
         sys.stderr.write(f"tw: unexpected {type(error).__name__} at {place.filename}:{place.lineno}\n")
-        message, where = "unexpected error", "tw serve prints where it was"
-        return 500, {"class": type(error).__name__, "message": message, "hint": where}
+        message, hint_text = "unexpected error", "tw serve prints where it was"
+        return 500, {"class": type(error).__name__, "message": message, "hint": hint_text}
     kinds = {StoreUnavailable: 503, RunChanged: 409, UnknownName: 404}
     return next((kinds[kind] for kind in kinds if isinstance(error, kind)), 400), error_object(error)
 
@@ -375,11 +375,11 @@ class Server:
         def compute() -> str:
             limit = given.numbers("limit")
             with self.opened() as warehouse:
-                found = ANSWERS[name].found(warehouse, given)
+                answered = ANSWERS[name].found(warehouse, given)
             given.end()
-            if isinstance(found, str):
-                return found
-            return (found.head(limit[0]) if limit else found).envelope(name)
+            if isinstance(answered, str):
+                return answered
+            return (answered.head(limit[0]) if limit else answered).envelope(name)
 
         async with nullcontext() if name == "runs" else self.kept.turns:
             text = (await in_thread(compute)).encode()
@@ -402,8 +402,8 @@ class Server:
             statement = msgspec.json.decode(body, type=Statement)
         except msgspec.DecodeError as error:
             raise ParamError(f"the body is not valid: {error}", _QUERY_PARAMS) from error
-        most = max(0, min(statement.max_rows, _MOST_QUERY_ROWS))
-        work = self.calls.query(replace(statement, format=kind, max_rows=most))
+        most_rows = max(0, min(statement.max_rows, _MOST_QUERY_ROWS))
+        work = self.calls.query(replace(statement, format=kind, max_rows=most_rows))
         try:
             content = await while_connected(request, work)
         except QueryLimitError as error:
@@ -473,8 +473,8 @@ class Server:
 
         def compute() -> str:
             with self.opened() as warehouse, _of_versions(selectors):
-                found = analyzed(warehouse.select(selectors, ranks or None), str(contract.ref), given)
-            page = replace(_shown(found, contract, selectors, measure), place=self.place)
+                rows = analyzed(warehouse.select(selectors, ranks or None), str(contract.ref), given)
+            page = replace(_shown(rows, contract, selectors, measure), place=self.place)
             hidden = ("analysis", contract.name), *(("run", each) for each in selectors)
             drawn = Field("chart", "column", choices=tuple(each.name for each in measures(contract.columns)))
             fields: tuple[Field | Param, ...] = (*contract.params, *_OF_ROWS, drawn)
@@ -544,36 +544,36 @@ def _to(path: str, values: Iterable[tuple[str, str]]) -> Response:
     return RedirectResponse(f"{path}?{urlencode(list(values))}", 303)
 
 
-def _shown(found: Result, contract: Contract, runs: Sequence[str], measure: str | None) -> Page:
+def _shown(result: Result, contract: Contract, runs: Sequence[str], measure: str | None) -> Page:
     """The page of an analysis: what is to be said about its rows, a chart, and the first rows."""
     command = f"tw show {contract.name} {' '.join(f'--run {each}' for each in runs)}"
-    table = result_table(found, contract.name, "Rows", command, most=_MOST_ROWS)
-    cards = tuple(_charts(found, contract, measure))
-    skipped = Counter(each.reason for each in found.skipped)
+    table = result_table(result, contract.name, "Rows", command, most=_MOST_ROWS)
+    cards = tuple(_charts(result, contract, measure))
+    skipped = Counter(each.reason for each in result.skipped)
     notes = [f"{plural(count, 'rank')} skipped: {cli_text(why)}" for why, count in skipped.items()]
-    notes += map(cli_text, found.notices)
+    notes += map(cli_text, result.notices)
     section = Section("rows", "Chart" if cards else "Rows", "", cards, (table,), statements=tuple(notes))
     facts = ("Analysis", str(contract.ref)), ("Runs", ", ".join(runs))
-    answer = Verdict(f"{plural(len(found), 'row')} of {', '.join(runs)}")
+    answer = Verdict(f"{plural(len(result), 'row')} of {', '.join(runs)}")
     return Page(contract.name, contract.name, contract.summary, facts, answer, (), (section,), _FOOTER, ())
 
 
-def _charts(found: Result, contract: Contract, measure: str | None) -> Iterator[Card]:
+def _charts(result: Result, contract: Contract, measure: str | None) -> Iterator[Card]:
     """The chart, if there is something to draw: of all rows, or of some, which it says."""
-    every = -(-len(found) // _MOST_CHART_ROWS) or 1
+    interval = -(-len(result) // _MOST_CHART_ROWS) or 1
     is_ranking = any(key.startswith("-") for key in contract.order)
-    some = found.table if is_ranking else found.table.take(list(range(0, len(found), every)))
+    sample = result.table if is_ranking else result.table.take(list(range(0, len(result), interval)))
     with suppress(TwError):
-        rows = replace(found, table=some).head(_MOST_CHART_ROWS).rows()
+        rows = replace(result, table=sample).head(_MOST_CHART_ROWS).rows()
         figure = Figure(*page_chart(contract, rows, _chart_labels, measure))
-        note = f"Of the first {len(rows):,} rows." if is_ranking else f"Of every {every:,}th row."
-        yield Card("", note if every > 1 else "", (figure,))
+        note = f"Of the first {len(rows):,} rows." if is_ranking else f"Of every {interval:,}th row."
+        yield Card("", note if interval > 1 else "", (figure,))
 
 
 def _chart_labels(names: list[str], places: list[str]) -> list[str]:
     """Places and short names: the ends of long labels are not shown."""
-    known = list(dict.fromkeys(names))
-    short = dict(zip(known, distinct_labels(known) if any(known) else known, strict=True))
+    unique = list(dict.fromkeys(names))
+    short = dict(zip(unique, distinct_labels(unique) if any(unique) else unique, strict=True))
     return [f"{place} {short[name]}".strip() for place, name in zip(places, names, strict=True)]
 
 

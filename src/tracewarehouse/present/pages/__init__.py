@@ -60,10 +60,10 @@ _SCRIPT = '<script src="/static/{}" defer></script>\n'
 def _links(inline: re.Match[str]) -> str:
     """Links to the files that are a style or script together, in their order."""
     text = inline[2]
-    found = sorted((text.index(each), name) for name, each in assets().items() if each in text)
-    if "".join(text.split()) != "".join("".join(assets()[name].split()) for _, name in found):
+    files = sorted((text.index(each), name) for name, each in assets().items() if each in text)
+    if "".join(text.split()) != "".join("".join(assets()[name].split()) for _, name in files):
         raise ValueError(f"a page has a {inline[1]} that is not one of its files")
-    return "".join((_LINK if inline[1] == "style" else _SCRIPT).format(name) for _, name in found)
+    return "".join((_LINK if inline[1] == "style" else _SCRIPT).format(name) for _, name in files)
 
 
 @cache

@@ -177,18 +177,18 @@ def _level_measure(shape: Shape, rows: Sequence[Row]) -> Column | None:
 
 def _measure(shape: Shape, name: str | None) -> Column:
     """The column to draw: the named one, else the sort column, else the first with a goal, else the first."""
-    known = measures(shape.columns)
+    candidates = measures(shape.columns)
     if name is not None:
-        match = next((column for column in known if column.name == name), None)
+        match = next((column for column in candidates if column.name == name), None)
         if match is None:
-            raise UnknownName("measure", name, [column.name for column in known])
+            raise UnknownName("measure", name, [column.name for column in candidates])
         return match
-    if not known:
+    if not candidates:
         raise TwError("there is no measure to plot", "use polars() to get the rows")
     by_size = [key[1:] for key in shape.order if key.startswith("-")]
-    sorting = [column for column in known if column.name in by_size[:1]]
-    with_goal = [column for column in known if column.better]
-    return [*sorting, *with_goal, *known][0]
+    sorting = [column for column in candidates if column.name in by_size[:1]]
+    with_goal = [column for column in candidates if column.better]
+    return [*sorting, *with_goal, *candidates][0]
 
 
 def _text_key(shape: Shape) -> str | None:
@@ -285,7 +285,7 @@ def _stacked(rows: Sequence[Row], key: str) -> Spec:
     segments, shown, note = _segments(rows, key)
     parts = {each.part: each.category for each in segments}
     scale = Scale.of([sum(each.value for each in segments if each.row == row) for row in shown], "ns")
-    places = {part: at for at, part in enumerate(parts)}
+    places = {part: number for number, part in enumerate(parts)}
     values = [
         {**asdict(each), "at": places[each.part], "value": each.value / scale.divisor} for each in segments
     ]
@@ -299,9 +299,9 @@ def _stacked(rows: Sequence[Row], key: str) -> Spec:
 
 def _over_steps(_: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     """The ranks' values at each step: a line from lowest to highest, and a mark at the median."""
-    known = [(row["step"], float(row[selected.name])) for row in rows if row[selected.name] is not None]
-    scale = Scale.of([value for _, value in known], selected.unit)
-    values = [{"step": step, "value": value / scale.divisor} for step, value in known]
+    step_values = [(row["step"], float(row[selected.name])) for row in rows if row[selected.name] is not None]
+    scale = Scale.of([value for _, value in step_values], selected.unit)
+    values = [{"step": step, "value": value / scale.divisor} for step, value in step_values]
     axis = {"title": "step", "tickMinStep": 1, "grid": False}
     y = _number("value", scale.axis_title(selected.name))
     spec = _spec(values, HEIGHT, {}, _number("step", "step", axis=axis, scale={"zero": False}), y)
@@ -316,15 +316,15 @@ def _over_steps(_: Shape, rows: Sequence[Row], selected: Column) -> Spec:
 
 def _lines(shape: Shape, rows: Sequence[Row], selected: Column) -> dict[str, list[tuple[int, Any]]]:
     """Device or stream → time since the start of its run and value, in order; up to `_MAX_LINES`."""
-    known = [row for row in rows if row["ts_ns"] is not None and row[selected.name] is not None]
+    timed_rows = [row for row in rows if row["ts_ns"] is not None and row[selected.name] is not None]
     starts: dict[str, int] = {}
-    for row in known:
+    for row in timed_rows:
         run = row.get("run_id", "")
         starts[run] = min(row["ts_ns"], starts.get(run, row["ts_ns"]))
     others = [key for key in shape.grain if key not in (*_MOMENTS, "entry")]
-    varying = [key for key in others if len({row[key] for row in known}) > 1]
+    varying = [key for key in others if len({row[key] for row in timed_rows}) > 1]
     lines: dict[str, list[tuple[int, Any]]] = {}
-    for row in known:
+    for row in timed_rows:
         words = (str(row[key]) if key == "run_id" else f"{key} {row[key]}" for key in varying)
         point = row["ts_ns"] - starts[row.get("run_id", "")], row[selected.name]
         lines.setdefault(" ".join(words) or selected.name, []).append(point)
@@ -356,8 +356,8 @@ def _largest(
     labels_of: Callable[[list[str], list[str]], list[str]],
 ) -> tuple[list[Bar], str]:
     """The bars of the largest values, and a note on the others; labels are of names and places."""
-    known = [row for row in rows if row[selected.name] is not None]
-    placed = list(zip(known, _row_labels(known), strict=True))
+    rows_with_value = [row for row in rows if row[selected.name] is not None]
+    placed = list(zip(rows_with_value, _row_labels(rows_with_value), strict=True))
     placed = sorted(placed, key=lambda pair: -abs(pair[0][selected.name]))[:_MAX_BARS]
     text = _text_key(shape)
     names = [str(row[text]) if text else "" for row, _ in placed]
@@ -366,7 +366,7 @@ def _largest(
         value, name = format_short(row[selected.name], selected.unit), label or selected.name
         color = color_key(str(row.get("kind") or row.get("cause") or row.get(text or "")))
         bars.append(Bar(name, float(row[selected.name]), color, value, f"{name}: {value}"))
-    return bars, _limit_note(len(bars), len(known))
+    return bars, _limit_note(len(bars), len(rows_with_value))
 
 
 def _numbered(names: list[str], places: list[str]) -> list[str]:
@@ -432,9 +432,9 @@ def measures(columns: Iterable[Column]) -> list[Column]:
 def _ranges(rows: Sequence[Row], selected: Column) -> list[RangeBar]:
     """The lowest, middle and highest value of the ranks at each step."""
     pairs = ((row["step"], row[selected.name]) for row in rows)
-    known = sorted(pair for pair in pairs if None not in pair)
+    step_values = sorted(pair for pair in pairs if None not in pair)
     ranges = []
-    for step, group in groupby(known, key=lambda each: each[0]):
+    for step, group in groupby(step_values, key=lambda each: each[0]):
         values = [float(value) for _, value in group]
         low, middle, high = min(values), median(values), max(values)
         text = f"step {step}: {format_short(middle, selected.unit)}"

@@ -84,8 +84,8 @@ def bar_chart(rows: Sequence[Bar], low: float | None = None, high: float | None 
     def place(value: float) -> float:
         return axis.share(value) * WIDTH
 
-    def bars(at: int, row: Bar) -> Iterator[str]:
-        top, bottom = at * _ROW_HEIGHT + _TOP, at * _ROW_HEIGHT + _BOTTOM
+    def bars(number: int, row: Bar) -> Iterator[str]:
+        top, bottom = number * _ROW_HEIGHT + _TOP, number * _ROW_HEIGHT + _BOTTOM
         own = {"label": row.description, "fill": color(row.category)}
         if is_part:
             yield rect(0, WIDTH, top, bottom, rx=1.5, fill=color("line"), opacity=0.5)
@@ -102,12 +102,12 @@ def bar_chart(rows: Sequence[Bar], low: float | None = None, high: float | None 
 
 def _rows_with_text(rows: Sequence[Bar | Distribution], draw: Callable[..., Iterable[str]]) -> Iterator[str]:
     """For each row the label on the left, the value on the right, and the marks below them."""
-    for at, row in enumerate(rows):
-        baseline = at * _ROW_HEIGHT + _BASELINE
+    for number, row in enumerate(rows):
+        baseline = number * _ROW_HEIGHT + _BASELINE
         room = WIDTH - text_width(row.text, 12) - 8
         yield strong(0, baseline, fitting(row.label, room))
         yield strong(WIDTH, baseline, row.text, "end")
-        yield from draw(at, row)
+        yield from draw(number, row)
 
 
 def distribution_chart(rows: Sequence[Distribution]) -> Chart:
@@ -121,14 +121,14 @@ def distribution_chart(rows: Sequence[Distribution]) -> Chart:
     def place(value: float) -> float:
         return axis.share(value) * WIDTH
 
-    def bars(at: int, row: Distribution) -> Iterator[str]:
-        top, bottom = at * _ROW_HEIGHT + _TOP, at * _ROW_HEIGHT + _BOTTOM
+    def bars(number: int, row: Distribution) -> Iterator[str]:
+        top, bottom = number * _ROW_HEIGHT + _TOP, number * _ROW_HEIGHT + _BOTTOM
         ends = (row.low, row.median, row.p95, row.high)
-        first, middle, most, last = (place(max(value, 1) / scale.divisor) for value in ends)
+        low_x, median_x, p95_x, high_x = (place(max(value, 1) / scale.divisor) for value in ends)
         own = {"label": row.description, "fill": color(row.category)}
-        yield rect(first, max(last, first + 1), top + 3.5, bottom - 3.5, opacity=0.45, **own)
-        yield rect(middle, max(most, middle + 1), top, bottom, rx=1.5, **own)
-        yield rect(middle - 1, middle + 1, top, bottom, fill=color("ink"))
+        yield rect(low_x, max(high_x, low_x + 1), top + 3.5, bottom - 3.5, opacity=0.45, **own)
+        yield rect(median_x, max(p95_x, median_x + 1), top, bottom, rx=1.5, **own)
+        yield rect(median_x - 1, median_x + 1, top, bottom, fill=color("ink"))
 
     grid = "".join(line([(place(tick), 0), (place(tick), height)]) for tick in axis.ticks)
     behind = element("g", grid, stroke=color("line")) if grid else ""
@@ -174,11 +174,11 @@ def stacked_bars(
     def place(value: float) -> float:
         return left + axis.share(value) * (WIDTH - 6 - left)
 
-    at = {row: top + number * step for number, row in enumerate(rows)}
+    tops = {row: top + number * step for number, row in enumerate(rows)}
     bars = ""
     for each, start, end in places:
         if each.value:
-            row, own = at[each.row], {"label": each.description, "fill": color(each.category)}
+            row, own = tops[each.row], {"label": each.description, "fill": color(each.category)}
             bars += rect(place(start), place(end), row + 1, row + step - 1, **own)
     bottom = top + len(rows) * step
     drawn = element("g", bars, stroke=color("paper"), stroke_width=0.6) if bars else ""
@@ -191,18 +191,19 @@ def heat_map(cells: Sequence[Cell], rows: Sequence[str]) -> Chart:
     labels, left = row_labels(rows, 24, "")
     width = (WIDTH - 6 - left) / len(columns)
 
-    def edge(at: float) -> float:
-        return left + at * width
+    def edge(number: float) -> float:
+        return left + number * width
 
     marks = []
     for cell in cells:
-        at, top = columns.index(cell.column), 24 * rows.index(cell.row)
+        number, top = columns.index(cell.column), 24 * rows.index(cell.row)
         own = {"fill": color(cell.category), "fill_opacity": f"{0.04 + 0.96 * cell.value:.3g}"}
-        marks.append(rect(edge(at), edge(at + 1), top, top + 24, label=cell.description, **own))
+        marks.append(rect(edge(number), edge(number + 1), top, top + 24, label=cell.description, **own))
     bottom = 24 * len(rows)
-    every = max(1, -(-len(columns) // 8))
+    interval = max(1, -(-len(columns) // 8))
     names = [
-        text(edge(at + 0.5), bottom + 14, str(columns[at]), "middle") for at in range(0, len(columns), every)
+        text(edge(number + 0.5), bottom + 14, str(columns[number]), "middle")
+        for number in range(0, len(columns), interval)
     ]
     title = text((left + WIDTH) / 2, bottom + 28, "rank", "middle")
     return Chart.of(bottom + 32, [*labels, *marks, *names, title])
@@ -235,34 +236,34 @@ class Rectangle(Struct, frozen=True):
 def stacked(blocks: Sequence[Block]) -> list[Rectangle]:
     """The rectangles: each block lies on the blocks that started before it, and sinks when one is freed."""
     pile: list[tuple[Block, int, int]] = []  # block, since, low
-    found: list[Rectangle] = []
+    rectangles: list[Rectangle] = []
     starts = sorted(blocks, key=lambda block: block.start)
-    moments = sorted({at for block in blocks for at in (block.start, block.end)})
-    at = 0
+    moments = sorted({next_start for block in blocks for next_start in (block.start, block.end)})
+    next_start = 0
     for moment in moments:
-        pile = _without_freed(pile, moment, found)
-        while at < len(starts) and starts[at].start == moment:
+        pile = _without_freed(pile, moment, rectangles)
+        while next_start < len(starts) and starts[next_start].start == moment:
             top = pile[-1][2] + pile[-1][0].size if pile else 0
-            pile.append((starts[at], moment, top))
-            at += 1
-    return found
+            pile.append((starts[next_start], moment, top))
+            next_start += 1
+    return rectangles
 
 
 def _without_freed(
-    pile: list[tuple[Block, int, int]], moment: int, found: list[Rectangle]
+    pile: list[tuple[Block, int, int]], moment: int, rectangles: list[Rectangle]
 ) -> list[tuple[Block, int, int]]:
     """The pile after the blocks that end at this moment; closes the rectangles that end or sink."""
-    kept: list[tuple[Block, int, int]] = []
+    new_pile: list[tuple[Block, int, int]] = []
     low = 0
     for block, since, bottom in pile:
         if block.end > moment and bottom == low:
-            kept.append((block, since, bottom))
+            new_pile.append((block, since, bottom))
         else:
-            found.append(Rectangle(block, since, moment, bottom))
+            rectangles.append(Rectangle(block, since, moment, bottom))
             if block.end > moment:
-                kept.append((block, moment, low))
+                new_pile.append((block, moment, low))
         low += block.size if block.end > moment else 0
-    return kept
+    return new_pile
 
 
 def block_chart(
@@ -392,10 +393,10 @@ def line_chart(
     lines: Mapping[str, tuple[str, Sequence[tuple[float, float]]]], quantity: str, unit: str | None
 ) -> Chart:
     """Step lines over time: name → category and (ns since the start, value) points."""
-    every = [point for _, points in lines.values() for point in points]
-    time, scale = Scale.of([x for x, _ in every], "ns"), Scale.of([y for _, y in every], unit)
-    starts = [x / time.divisor for x, _ in every]
-    values = [0.0, *(y / scale.divisor for _, y in every)]
+    points_of_all = [point for _, points in lines.values() for point in points]
+    time, scale = Scale.of([x for x, _ in points_of_all], "ns"), Scale.of([y for _, y in points_of_all], unit)
+    starts = [x / time.divisor for x, _ in points_of_all]
+    values = [0.0, *(y / scale.divisor for _, y in points_of_all)]
 
     def draw(x: Place, y: Place) -> Iterator[str]:
         for name, (category, points) in lines.items():
@@ -450,19 +451,19 @@ def point_chart(rows: Sequence[Point], quantity: str, unit: str | None) -> Chart
 
 def strip_chart(lanes: Mapping[str, tuple[str, Sequence[tuple[float, str]]]]) -> Chart:
     """One lane per name → category and (value, description): a tick per value, a long one for the median."""
-    every = [value for _, ticks in lanes.values() for value, _ in ticks]
-    scale, step = Scale.of(every, "ns"), 54
+    all_values = [value for _, ticks in lanes.values() for value, _ in ticks]
+    scale, step = Scale.of(all_values, "ns"), 54
     labels, left = row_labels([*lanes], step, "")
-    margin = (max(every) - min(every)) / 20 or 0.05 * max(every)
-    low, high = max(0.0, min(every) - margin) / scale.divisor, (max(every) + margin) / scale.divisor
+    margin = (max(all_values) - min(all_values)) / 20 or 0.05 * max(all_values)
+    low, high = max(0.0, min(all_values) - margin) / scale.divisor, (max(all_values) + margin) / scale.divisor
     axis = Axis.of(low, high, scale.axis_title("period"), is_nice=True)
 
     def place(value: float) -> float:
         return left + axis.share(value) * (WIDTH - 6 - left)
 
     marks = []
-    for at, (category, ticks) in enumerate(lanes.values()):
-        middle = (at + 0.5) * step
+    for number, (category, ticks) in enumerate(lanes.values()):
+        middle = (number + 0.5) * step
         for value, words in ticks:
             x = place(value / scale.divisor)
             marks.append(rect(x - 1, x + 1, middle - 11, middle + 11, words, fill=color(category)))
@@ -507,11 +508,11 @@ def bin_edges(low: float, high: float) -> list[float]:
 
 def histogram_bins(values: Sequence[float | None], unit: str | None) -> list[Bin]:
     """The finite values counted into bins; no bins if there are none."""
-    known = sorted(float(value) for value in values if value is not None and math.isfinite(value))
-    if not known:
+    finite = sorted(float(value) for value in values if value is not None and math.isfinite(value))
+    if not finite:
         return []
-    bounds = bin_edges(known[0], known[-1])
-    counts = Counter(bisect_right(bounds, value, 1, len(bounds) - 1) for value in known)
+    bounds = bin_edges(finite[0], finite[-1])
+    counts = Counter(bisect_right(bounds, value, 1, len(bounds) - 1) for value in finite)
     return [
         Bin(low, high, counts[number], describe_bin(counts[number], low, high, unit))
         for number, (low, high) in enumerate(pairwise(bounds), 1)

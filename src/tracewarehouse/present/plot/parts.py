@@ -60,7 +60,8 @@ def color_key(name: str) -> str:
 def css() -> str:
     """The CSS variables of a page, for light, dark and print."""
     light, dark = (
-        "".join(f"--{name}:{pair[at]};" for name, pair in {**PAGE_COLORS, **COLORS}.items()) for at in (0, 1)
+        "".join(f"--{name}:{pair[theme]};" for name, pair in {**PAGE_COLORS, **COLORS}.items())
+        for theme in (0, 1)
     )
     return (
         f":root{{color-scheme:light;{light}}}\n"
@@ -237,7 +238,7 @@ class Axis(Struct, frozen=True):
         step = max(step, 1) if is_integer else step
         if is_nice:
             low, high = floor(low / step + 1e-9) * step, ceil(high / step - 1e-9) * step
-        ticks = tuple(at * step for at in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1))
+        ticks = tuple(nth * step for nth in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1))
         return cls(low, high, title, ticks, max(0, -floor(log10(step) + 1e-9)))
 
     def share(self, value: float) -> float:
@@ -318,7 +319,7 @@ def row_labels(rows: Sequence[str], step: float, title: str, top: float = 0) -> 
     left = max((text_width(row, size) for row in rows), default=0) + 6
     head = [text(0, top - 6, title)] if title else []
     middle = top + step / 2 + size / 3
-    names = [text(left - 4, middle + at * step, row, "end", font_size=size) for at, row in enumerate(rows)]
+    names = [text(left - 4, middle + nth * step, row, "end", font_size=size) for nth, row in enumerate(rows)]
     return [*head, *names], left
 
 

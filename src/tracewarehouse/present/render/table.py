@@ -64,8 +64,8 @@ class Table(Struct, frozen=True):
         lines += self.body
         if self.omitted:
             names = ", ".join([*self.omitted[:_NAMED], *(["…"] if len(self.omitted) > _NAMED else [])])
-            more = "1 more column" if len(self.omitted) == 1 else f"{len(self.omitted)} more columns"
-            note = f"… {more}: {names} (--wide shows all)"
+            how_many = "1 more column" if len(self.omitted) == 1 else f"{len(self.omitted)} more columns"
+            note = f"… {how_many}: {names} (--wide shows all)"
             lines += wrap(note, self.width or len(note), subsequent_indent="  ", break_long_words=False)
         return lines
 
@@ -84,7 +84,9 @@ def table(
     that are not `keys` are omitted and listed; those with the `answer` last. `facts` are those of all rows,
     if these are only some.
     """
-    columns = [_column(each, [row[at] for row in rows], each.name in keys) for at, each in enumerate(fields)]
+    columns = [
+        _column(each, [row[nth] for row in rows], each.name in keys) for nth, each in enumerate(fields)
+    ]
     if len(rows) == 1 and width is not None and _total(columns) > width:
         return _vertical(columns, width)
     facts = facts or _facts(fields, rows)
@@ -99,13 +101,13 @@ def table(
         shown, omitted = _fitting(_short_names(columns, width, keep), width, keep, answer)
     # The columns with one value are on several lines if they do not fit; long values are shortened.
     values = [shortened(column.cells[0], _SHORTEST_NAME).replace(" ", "\xa0") for column in constants]
-    named = [f"{column.name}\xa0{value}" for column, value in zip(constants, values, strict=True)]
-    text = f"same in all rows: {', '.join(named)}" if named else ""
+    texts = [f"{column.name}\xa0{value}" for column, value in zip(constants, values, strict=True)]
+    text = f"same in all rows: {', '.join(texts)}" if texts else ""
     lines = wrap(text, width or len(text) or 1, subsequent_indent="  ", break_on_hyphens=False)
     return Table(
         constants="\n".join(lines).replace("\xa0", " "),
         heading=_row(shown, [column.name for column in shown]),
-        body=tuple(_row(shown, [column.cells[at] for column in shown]) for at in range(len(rows))),
+        body=tuple(_row(shown, [column.cells[nth] for column in shown]) for nth in range(len(rows))),
         omitted=tuple(column.name for column in omitted if rows),
         width=width,
     )
@@ -113,7 +115,7 @@ def table(
 
 def _facts(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> Facts:
     """The facts of these rows."""
-    columns = {field.name: [row[at] for row in rows] for at, field in enumerate(fields)}
+    columns = {field.name: [row[position] for row in rows] for position, field in enumerate(fields)}
     empty = {name for name, cells in columns.items() if all(cell is None for cell in cells)}
     constant = {name for name, cells in columns.items() if all(cell == cells[0] for cell in cells)}
     return Facts(frozenset(empty), frozenset(constant - empty))
@@ -347,8 +349,8 @@ def html(title: str, fields: Sequence[Field], rows: pa.Table, notes: Sequence[st
 
 
 def _below(rows: pa.Table, notes: Sequence[str]) -> list[str]:
-    more = [f"… {len(rows) - _ROWS_SHOWN:,} more rows"] if len(rows) > _ROWS_SHOWN else []
-    return [*more, *map(one_line, notes)]
+    more_rows = [f"… {len(rows) - _ROWS_SHOWN:,} more rows"] if len(rows) > _ROWS_SHOWN else []
+    return [*more_rows, *map(one_line, notes)]
 
 
 def _cells(texts: Sequence[str]) -> list[str]:
@@ -388,10 +390,10 @@ def profiler_tables(rows: Iterable[Row], all_rows: Iterable[Row]) -> str:
 
 
 def _by_rank(rows: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:
-    found: dict[tuple[str, int], list[Row]] = {}
+    rows_by_rank: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
-        found.setdefault((row["run_id"], row["rank"]), []).append(row)
-    return found
+        rows_by_rank.setdefault((row["run_id"], row["rank"]), []).append(row)
+    return rows_by_rank
 
 
 def _table(rows: Sequence[Row], all_rows: Sequence[Row]) -> str:
@@ -441,23 +443,23 @@ def _mean(name: str, key: str, rows: Sequence[Row]) -> list[str]:
 def _memory_columns(rows: Sequence[Row]) -> list[list[str]]:
     if all(row["cpu_memory_bytes"] is None for row in rows):
         return []
-    found = [
+    columns = [
         ("CPU Mem", "cpu_memory_bytes"),
         ("Self CPU Mem", "self_cpu_memory_bytes"),
         ("Device Mem", "device_memory_bytes"),
         ("Self Device Mem", "self_device_memory_bytes"),
     ]
     if all(row["self_device_ns"] is None for row in rows):
-        del found[2:]
-    return [_profiler_column(name, [size(row[key]) for row in rows]) for name, key in found]
+        del columns[2:]
+    return [_profiler_column(name, [size(row[key]) for row in rows]) for name, key in columns]
 
 
 def _flop_column(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[list[str]]:
     """FLOP in the unit of the smallest number, as PyTorch prints them; none if they are unknown."""
-    known = [row["flops"] for row in all_rows if row["flops"]]
-    if not known:
+    known_flops = [row["flops"] for row in all_rows if row["flops"]]
+    if not known_flops:
         return []
-    power = min((len(str(min(known))) - 1) // 3, len(_FLOPS) - 1)
+    power = min((len(str(min(known_flops))) - 1) // 3, len(_FLOPS) - 1)
     cells = [f"{row['flops'] / 1000**power:8.3f}" if row["flops"] else "--" for row in rows]
     return [_profiler_column(f"Total {_FLOPS[power]}FLOPs", cells)]
 

@@ -178,28 +178,28 @@ def _distinguished(text: str, members: list[str]) -> dict[str, str]:
     """`kernel<FillFunctor>` for each member of a group; the entire name where words do not suffice."""
     words = {name: dict.fromkeys(_WORD.findall(name)) for name in members}
     shared = set.intersection(*(set(each) for each in words.values()))
-    named: dict[str, str] = {}
+    candidates: dict[str, str] = {}
     for name, own in words.items():
         different = [word for word in own if word not in shared][:_MOST_WORDS]
-        named[name] = f"{text}<{', '.join(different)}>" if different else text
-    if len(set(named.values())) == len(named):
-        return named
-    taken = list(named.values())
-    return {name: name if taken.count(each) > 1 else each for name, each in named.items()}
+        candidates[name] = f"{text}<{', '.join(different)}>" if different else text
+    if len(set(candidates.values())) == len(candidates):
+        return candidates
+    texts = list(candidates.values())
+    return {name: name if texts.count(each) > 1 else each for name, each in candidates.items()}
 
 
 def _without_arguments(text: str) -> str:
     """`text` without what is in angle brackets and parentheses; operators such as `operator<` end it."""
-    kept: list[str] = []
-    open_: list[str] = []
+    characters: list[str] = []
+    closing: list[str] = []
     for character in text:
-        if open_:
-            if character == open_[-1]:
-                open_.pop()
+        if closing:
+            if character == closing[-1]:
+                closing.pop()
             elif character in _ARGUMENTS:
-                open_.append(_ARGUMENTS[character])
+                closing.append(_ARGUMENTS[character])
         elif character in _ARGUMENTS:
-            open_.append(_ARGUMENTS[character])
+            closing.append(_ARGUMENTS[character])
         else:
-            kept.append(character)
-    return "".join(kept)
+            characters.append(character)
+    return "".join(characters)

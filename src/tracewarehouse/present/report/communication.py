@@ -181,8 +181,8 @@ def _overlap_card(data: ReportData) -> Card:
             segments.append(Segment(str(row["rank"]), category, row[column], category, description))
     ranks, categories = [str(row["rank"]) for row in shown], [category for category, _, _ in states]
     spec = stacked_bars(segments, ranks, categories)
-    most = f"{duration(rows[0]['exposed_ns'])}{whole}"
-    text = f"Rank {rows[0]['rank']} has the most exposed communication ({most})"
+    longest = f"{duration(rows[0]['exposed_ns'])}{whole}"
+    text = f"Rank {rows[0]['rank']} has the most exposed communication ({longest})"
     if len(rows) > 1:
         text += f", rank {rows[-1]['rank']} the least ({duration(rows[-1]['exposed_ns'])})"
     limit = "" if len(shown) == len(rows) else f": {len(shown)} of {len(rows)} ranks, from both ends"

@@ -128,8 +128,8 @@ def _peak_cards(data: ReportData) -> list[Card]:
         return []
     highest, lowest = rows[0], rows[-1]
     if _bytes(lowest["peak"]) == _bytes(highest["peak"]):
-        where = "CPUs" if highest["device_type"] == 0 else "GPUs"
-        text = f"The {where} of all {len(rows):,} ranks peak at {_bytes(highest['peak'])}."
+        devices = "CPUs" if highest["device_type"] == 0 else "GPUs"
+        text = f"The {devices} of all {len(rows):,} ranks peak at {_bytes(highest['peak'])}."
         return [Card("Peak by device", text)]
     bars = []
     for row in rows[:_MAX_BARS]:
@@ -271,20 +271,20 @@ def _failure_cards(failures: list[Row]) -> Iterator[Card]:
         if (place := (row["rank"], row["device"])) in seen:
             continue
         seen.add(place)
-        where = f" It was requested at {row['top_frame']}." if row["top_frame"] else ""
+        frame_sentence = f" It was requested at {row['top_frame']}." if row["top_frame"] else ""
         unknown = f" Other processes cannot be excluded: {row['reason']}." if row["reason"] else ""
         unknown = "" if row["verdict"] == "fragmentation" else unknown
         title = f"Out of memory on rank {row['rank']}: {row['verdict'].replace('_', ' ')}"
-        yield Card(title, f"{row['explanation']}{where}{unknown} {row['advice']}")
+        yield Card(title, f"{row['explanation']}{frame_sentence}{unknown} {row['advice']}")
 
 
 def _timeline_card(data: ReportData, shown: Row) -> Card:
     """The largest allocations over the entries of the snapshot, and the total."""
-    where = f"rank = {shown['rank']} AND device = {shown['device']}"
+    device = f"rank = {shown['rank']} AND device = {shown['device']}"
     end = shown["last_entry"] + 1
     rows = data.rows(
         f"SELECT *, coalesce(to_entry, {end}) - coalesce(from_entry, -1) AS entries"
-        f" FROM snapshot_allocations WHERE {where}"
+        f" FROM snapshot_allocations WHERE {device}"
         f" ORDER BY bytes::HUGEINT * entries DESC, from_entry, address LIMIT {_MAX_BLOCKS}",
         "snapshot_allocations",
     )
@@ -294,17 +294,19 @@ def _timeline_card(data: ReportData, shown: Row) -> Card:
         freed = end if row["to_entry"] is None else row["to_entry"] + 1
         text = f"{_bytes(row['bytes'])}, {row['category']}: {row['top_frame'] or 'no call stack'}"
         blocks.append(Block(start, freed, row["bytes"], row["category"], text))
-    for row in data.rows(f"SELECT entry, requested_bytes FROM snapshot_oom WHERE {where}", "snapshot_oom"):
+    for row in data.rows(f"SELECT entry, requested_bytes FROM snapshot_oom WHERE {device}", "snapshot_oom"):
         text = f"out of memory: {_bytes(row['requested_bytes'])} requested"
         marks.append((row["entry"] + 1, text))
     # Entry 0 is the start of the recording.
     points = f"""
-    SELECT entry + 1 AS x, active_bytes AS value, entry AS point FROM snapshot_curve WHERE {where}
+    SELECT entry + 1 AS x, active_bytes AS value, entry AS point FROM snapshot_curve WHERE {device}
     """
-    kept = "arg_max(point, value), max(point), min(point)"
-    active = [(at, max(value, 0)) for at, value in _reduced(data, points, _SNAPSHOT_INTERVALS, kept)]
+    selected = "arg_max(point, value), max(point), min(point)"
+    active = [
+        (entry, max(value, 0)) for entry, value in _reduced(data, points, _SNAPSHOT_INTERVALS, selected)
+    ]
     spec = block_chart(blocks, active, _COLORS, marks)
-    total = data.row(f"SELECT count(*) AS count FROM snapshot_allocations WHERE {where}")["count"]
+    total = data.row(f"SELECT count(*) AS count FROM snapshot_allocations WHERE {device}")["count"]
     drawn = (
         "all allocations"
         if total <= len(blocks)

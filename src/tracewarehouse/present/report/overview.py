@@ -217,7 +217,7 @@ def _rank_heat_map(rows: Sequence[Row]) -> Chart:
     """One column per rank, or per group of consecutive ranks; each row is scaled to its largest share."""
     ranks = sorted({row["rank"] for row in rows})
     group_size = -(-len(ranks) // _MAX_HEAT_MAP_COLUMNS)
-    column_of = {rank: at // group_size for at, rank in enumerate(ranks)}
+    column_of = {rank: number // group_size for number, rank in enumerate(ranks)}
     first_rank = {column_of[rank]: rank for rank in reversed(ranks)}
     sums: dict[tuple[int, str], tuple[int, int]] = {}
     for row in rows:

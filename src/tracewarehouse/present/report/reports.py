@@ -270,8 +270,8 @@ def _comparability_card(change: Change) -> Card:
     warnings = [each.message for each in change.differences if each.is_warning]
     others = [each.message for each in change.differences if not each.is_warning]
     text = f"Warning: {and_list(warnings)}." if warnings else "The two sides are comparable."
-    more = f"Other differences: {'; '.join(others)}." if others else "No other differences found."
-    return Card("Comparability", f"{text} {more}")
+    other_sentence = f"Other differences: {'; '.join(others)}." if others else "No other differences found."
+    return Card("Comparability", f"{text} {other_sentence}")
 
 
 def _step_times_card(times: Sequence[Measured]) -> Card:
@@ -304,7 +304,7 @@ def _breakdown_sections(change: Change) -> Iterator[Section]:
         "kernels",
         "Kernels and operators",
         _kernels_summary(breakdown),
-        tuple(_changes_card(breakdown, name, what) for name, what in levels.items()),
+        tuple(_changes_card(breakdown, name, kinds) for name, kinds in levels.items()),
         tuple(_table(change, breakdown, name) for name in levels),
     )
     if len({row.part.rpartition(" ")[0] for row in breakdown.level("ranks").rows}) > 1:
@@ -345,9 +345,9 @@ def _ranks_summary(breakdown: Breakdown) -> str:
     own = [row for row in breakdown.level("ranks").rows if row.part.endswith(OWN_WORK)]
     if not own:
         return note
-    most = max(own, key=lambda row: abs(row.delta))
-    rank = most.part.removesuffix(OWN_WORK)
-    return f"The own time of {rank} changed the most, {_signed_duration(float(most.delta))}. {note}"
+    most_changed = max(own, key=lambda row: abs(row.delta))
+    rank = most_changed.part.removesuffix(OWN_WORK)
+    return f"The own time of {rank} changed the most, {_signed_duration(float(most_changed.delta))}. {note}"
 
 
 def _waterfall_card(breakdown: Breakdown) -> Card:
@@ -434,9 +434,9 @@ def _history_section(change: Change, history: History | None) -> Iterator[Sectio
 def _series_card(series: Series, change: Change, history: History) -> Card:
     categories = {**dict.fromkeys(change.base, "base"), **dict.fromkeys(change.head, "head")}
     points = []
-    for at, point in enumerate(series.known, 1):
+    for number, point in enumerate(series.known, 1):
         text, category = f"{point.name}: {duration(point.value)}", categories.get(point.name, "plain")
-        points.append(Point(at, point.value or 0.0, category, text, point.level))
+        points.append(Point(number, point.value or 0.0, category, text, point.level))
     changes = [f"{each.before} → {each.after} {percent(each.change or 0, 1)}" for each in series.changes]
     text = f"Level changes: {'; '.join(changes)}." if changes else "No level change."
     title = f"{history.metric} of the recorded runs in time order"
@@ -459,9 +459,9 @@ def many_runs(side: Selection, findings: Result, measured: Sequence[Measured], n
     names = [each.run for each in runs]
     times = {run: time for run in names if (time := _time(steps.get(run, []), parts.get(run, {})))}
     # The label keys whose values differ between runs.
-    every = [each.version.labels for each in runs]
-    keys = dict.fromkeys(key for each in every for key in each)
-    labels = [key for key in keys if len({each.get(key) for each in every}) > 1][:_MAX_LABELS]
+    labels_of_runs = [each.version.labels for each in runs]
+    keys = dict.fromkeys(key for each in labels_of_runs for key in each)
+    labels = [key for key in keys if len({each.get(key) for each in labels_of_runs}) > 1][:_MAX_LABELS]
     worst = _worst(findings, {each.run: len(each.ranks) for each in runs})
     rows = tuple(
         replace(
@@ -493,13 +493,13 @@ def many_runs(side: Selection, findings: Result, measured: Sequence[Measured], n
 def _costs(side: Selection) -> Iterator[Section]:
     """What costs most by month, if results of the runs are recorded."""
     titles = {"kernel_fleet": "Kernels", "collective_fleet": "Collectives", "finding_fleet": "Findings"}
-    found = {name: side.analyze(name, period="month") for name in titles}
+    results = {name: side.analyze(name, period="month") for name in titles}
     tables = tuple(
         result_table(rows, name, titles[name], f"tw show {name} --period month")
-        for name, rows in found.items()
+        for name, rows in results.items()
         if len(rows)
     )
-    notices = dict.fromkeys(cli_text(each) for rows in found.values() for each in rows.notices)
+    notices = dict.fromkeys(cli_text(each) for rows in results.values() for each in rows.notices)
     if tables:
         summary = "By month, from recorded results, the largest first."
         yield Section("costs", "What costs most", summary, tables=tables, statements=tuple(notices))
@@ -563,26 +563,26 @@ def _run_row(
     times: Mapping[str, _Time],
     worst: Mapping[str, tuple[str, str]],
 ) -> RunRow:
-    run, known = selected.run, selected.version.labels
-    own, each = parts.get(run, {}), [ns for _, ns in steps.get(run, ())]
-    whole = sum(own.values())
+    run, run_labels = selected.run, selected.version.labels
+    run_parts, step_ns = parts.get(run, {}), [ns for _, ns in steps.get(run, ())]
+    total_ns = sum(run_parts.values())
     severity, finding = worst.get(run, ("", "No findings."))
     time = times.get(run)
-    alike = [*_of_kind(times, time.whole).values()] if time else []
+    comparable_ns = [*_of_kind(times, time.whole).values()] if time else []
     return RunRow(
         name=run,
-        labels=tuple(f"{key}={known[key]}" for key in labels if key in known),
+        labels=tuple(f"{key}={run_labels[key]}" for key in labels if key in run_labels),
         ranks=len(selected.ranks),
         time=duration(time.ns if time else None),
         time_ns=time.ns if time else None,
         time_of=time.whole if time and time.whole != _compared(times) else "",
-        change=_change(time.ns, alike[0]) if time else "",
-        width=time.ns / max(alike) if time else 0.0,
-        steps=few([ns / max(each) for ns in each]),
+        change=_change(time.ns, comparable_ns[0]) if time else "",
+        width=time.ns / max(comparable_ns) if time else 0.0,
+        steps=few([ns / max(step_ns) for ns in step_ns]),
         shares=tuple(
-            Share(name, ns / whole, f"{CATEGORIES[name]}: {duration(ns)}, {percent(ns, whole)}")
+            Share(name, ns / total_ns, f"{CATEGORIES[name]}: {duration(ns)}, {percent(ns, total_ns)}")
             for name in STACK_ORDER
-            if (ns := own.get(name))
+            if (ns := run_parts.get(name))
         ),
         severity=severity,
         finding=finding,
@@ -607,23 +607,23 @@ def _change(time_ns: float, first_ns: float) -> str:
 
 def _runs_verdict(times: Mapping[str, _Time]) -> Verdict:
     whole = _compared(times)
-    known = _of_kind(times, whole)
-    if not known:
+    times_ns = _of_kind(times, whole)
+    if not times_ns:
         return Verdict("None of these runs has steps or GPU activities, so their times cannot be compared.")
-    fastest, slowest = min(known, key=lambda run: known[run]), max(known, key=lambda run: known[run])
-    best, worst = duration(known[fastest]), duration(known[slowest])
-    if len(known) == 1:
+    fastest, slowest = min(times_ns, key=times_ns.__getitem__), max(times_ns, key=times_ns.__getitem__)
+    best, worst = duration(times_ns[fastest]), duration(times_ns[slowest])
+    if len(times_ns) == 1:
         return Verdict(f"{fastest} is the only run with times: its {whole} takes {best}.")
     first, last = ("fastest", "slowest") if whole == _STEP else ("shortest", "longest")
-    others = len(times) - len(known)
-    of = "the median complete step" if whole == _STEP else "the GPU window, whatever ran in it"
-    price = f"Times are {of}, mean over ranks; parts are those of the mean {whole}."
+    others = len(times) - len(times_ns)
+    meaning = "the median complete step" if whole == _STEP else "the GPU window, whatever ran in it"
+    price = f"Times are {meaning}, mean over ranks; parts are those of the mean {whole}."
     if others:
         other = "a complete step" if whole == _STEP else "only a GPU window"
         price += f" {plural(others, 'run')} without {other} {'is' if others == 1 else 'are'} not compared."
     return Verdict(
-        f"{fastest} is the {first} of {plural(len(known), 'run')}: its {whole} takes {best}; "
-        f"{slowest} is the {last} ({worst}, {_times(known[slowest] / known[fastest])} times as long).",
+        f"{fastest} is the {first} of {plural(len(times_ns), 'run')}: its {whole} takes {best}; "
+        f"{slowest} is the {last} ({worst}, {_times(times_ns[slowest] / times_ns[fastest])} times as long).",
         price=price,
         commands=(Command(f"tw diff {shell_quoted(fastest)} {shell_quoted(slowest)}", "why they differ"),),
     )
@@ -641,15 +641,15 @@ def _summary(labels: Sequence[str], times: Mapping[str, _Time]) -> str:
         return (
             f"Time: median complete step, or GPU window; change: against the first run of the same kind.{by}"
         )
-    what = _WINDOW if kinds == {_WINDOW} else "median complete step"
-    return f"Time: {what}; change: against the first run.{by}"
+    time_kind = _WINDOW if kinds == {_WINDOW} else "median complete step"
+    return f"Time: {time_kind}; change: against the first run.{by}"
 
 
 def _times_card(times: Mapping[str, _Time]) -> Card:
     whole = _compared(times)
     points = [
-        Point(at, ns, "head", f"{run}: {duration(ns)}", None)
-        for at, (run, ns) in enumerate(_of_kind(times, whole).items(), 1)
+        Point(number, ns, "head", f"{run}: {duration(ns)}", None)
+        for number, (run, ns) in enumerate(_of_kind(times, whole).items(), 1)
     ]
     quantity = "step time" if whole == _STEP else whole
     figures = (Figure(f"{quantity} by run", point_chart(points, quantity, "ns")),) if points else ()
@@ -692,8 +692,8 @@ def many_runs_page(selection: Selection, metrics: Iterable[str], notify: Notify)
         selection.will_read(map(selection.catalog.get, ("step_summary", "step_account", "window_account")))
         selection = attributed(selection)
         return selection.in_worker(partial(many_runs_page, metrics=tuple(metrics), notify=str))
-    wanted = [parse_metric(text, selection.catalog) for text in metrics]
+    parsed = [parse_metric(text, selection.catalog) for text in metrics]
     findings = check_runs(selection, notify=lambda rule: notify(f"checking {rule}"))
     notify("measuring")
-    measured = [measured for metric in wanted for measured in measure(metric, selection)]
+    measured = [measured for metric in parsed for measured in measure(metric, selection)]
     return many_runs(selection, findings, measured, notify)

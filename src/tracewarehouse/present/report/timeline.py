@@ -123,7 +123,7 @@ def timeline(data: ReportData, groups: Sequence[Group]) -> Timeline | None:
     offsets, zero_ns, note = _clocks(data)
     marks = list(_marks(groups, offsets))
     periods = _periods(data, offsets)
-    found, steps = _steps(data, marks, periods)
+    finding_steps, steps = _steps(data, marks, periods)
     only = {"only_steps": ",".join(map(str, steps))} if steps else {}
     worst = [row for group in groups for row in group]
     first = list(dict.fromkeys([mark.rank for mark in marks] + [row["rank"] for row in worst]))
@@ -132,14 +132,14 @@ def timeline(data: ReportData, groups: Sequence[Group]) -> Timeline | None:
     detailed = ranks if len(ranks) <= _MAX_DETAILED_RANKS else _focus(data, ranks, first)
     if not ranks:
         return None
-    detail_spans = list(_spans(marks, periods, found, steps, ranks))
+    detail_spans = list(_spans(marks, periods, finding_steps, steps, ranks))
     inside, outside = _slices(data, steps, ranks, detailed, offsets)
-    named = [row["event_id"] for row in worst if row["event_id"] is not None]
-    rows, bin_ns = _within(data, "inside_steps", inside, MAX_SLICES, detail_spans, named)
+    named_events = [row["event_id"] for row in worst if row["event_id"] is not None]
+    rows, bin_ns = _within(data, "inside_steps", inside, MAX_SLICES, detail_spans, named_events)
     around, overview_bin_ns = _within(data, "outside_steps", outside, _MAX_OVERVIEW) if outside else ([], 0)
     if not rows:
         return None
-    home = found[0] if found else None
+    home = finding_steps[0] if finding_steps else None
     start_ns, end_ns = _view(home, rows, periods)
     drawn = detail_spans if steps else [*detail_spans, Span(ranks[0], *_extent(rows), factor=_OF_STEP)]
     return Timeline(
@@ -164,24 +164,24 @@ def _steps(
     data: ReportData, marks: Sequence[Span], periods: Sequence[Span]
 ) -> tuple[list[int], tuple[int, ...]]:
     """The steps with a mark, else the median one; and these with the steps beside them."""
-    found = list(dict.fromkeys(step for mark in marks for step in _steps_of(mark, periods)))
-    median = median_step(data) if periods and not found else None
-    found += [] if median is None else [median]
-    beside = {step + by for step in found for by in (-1, 0, 1)}
-    return found, tuple(sorted(beside & {each.step for each in periods}))
+    marked_steps = list(dict.fromkeys(step for mark in marks for step in _steps_of(mark, periods)))
+    median = median_step(data) if periods and not marked_steps else None
+    marked_steps += [] if median is None else [median]
+    beside = {step + by for step in marked_steps for by in (-1, 0, 1)}
+    return marked_steps, tuple(sorted(beside & {each.step for each in periods}))
 
 
 def _spans(
     marks: Sequence[Span],
     periods: Sequence[Span],
-    found: Sequence[int],
+    marked_steps: Sequence[int],
     steps: Sequence[int],
     ranks: Sequence[int],
 ) -> Iterator[Span]:
     """The periods of drawn steps, and the times of marks with half of their length on each side."""
     for each in periods:
         if each.step in steps:
-            yield replace(each, factor=_OF_STEP if each.step in found else _OF_NEIGHBOR)
+            yield replace(each, factor=_OF_STEP if each.step in marked_steps else _OF_NEIGHBOR)
     for mark in marks:
         half = (mark.end_ns - mark.start_ns) // 2 + 1
         for rank in ranks:
@@ -248,17 +248,18 @@ def median_step(data: ReportData) -> int | None:
 
 def _ranks(data: ReportData, worst: Sequence[int], only: Mapping[str, str]) -> tuple[int, ...]:
     """The drawn ranks: all of them, or those with findings and an even choice of the others."""
-    found = {row["rank"] for row in data.rows("SELECT DISTINCT rank FROM gpu_timeline", "gpu_timeline")}
-    if others := [rank for rank in data.selected.ranks if rank not in found]:
+    drawable = {row["rank"] for row in data.rows("SELECT DISTINCT rank FROM gpu_timeline", "gpu_timeline")}
+    if others := [rank for rank in data.selected.ranks if rank not in drawable]:
         data.result_as("others", "timeline", others, **only)
-        found |= {row["rank"] for row in data.rows("SELECT DISTINCT rank FROM others")}
-    ranks = sorted(found)
+        drawable |= {row["rank"] for row in data.rows("SELECT DISTINCT rank FROM others")}
+    ranks = sorted(drawable)
     if len(ranks) <= _MAX_RANKS:
         return tuple(ranks)
-    first = [rank for rank in worst if rank in set(ranks)][: _MAX_RANKS // 2]
-    others = [rank for rank in ranks if rank not in set(first)]
-    every = len(others) / (_MAX_RANKS - len(first))
-    return tuple(sorted([*first, *(others[int(at * every)] for at in range(_MAX_RANKS - len(first)))]))
+    preferred = [rank for rank in worst if rank in set(ranks)][: _MAX_RANKS // 2]
+    others = [rank for rank in ranks if rank not in set(preferred)]
+    count = _MAX_RANKS - len(preferred)
+    evenly = [others[number * len(others) // count] for number in range(count)]
+    return tuple(sorted([*preferred, *evenly]))
 
 
 def _focus(data: ReportData, ranks: Sequence[int], worst: Sequence[int]) -> tuple[int, ...]:
@@ -341,8 +342,8 @@ def _within(
         select = _BINNED.format(slices=name, bin_ns=bin_ns)
         return int(data.row(f"SELECT count(*) AS count FROM ({select})")["count"]) <= limit
 
-    at = 0 if is_small(0) else bisect_left(_WIDTHS_NS, True, 1, len(_WIDTHS_NS) - 1, key=is_small)
-    return data.rows(_BINNED.format(slices=name, bin_ns=_WIDTHS_NS[at])), _WIDTHS_NS[at]
+    number = 0 if is_small(0) else bisect_left(_WIDTHS_NS, True, 1, len(_WIDTHS_NS) - 1, key=is_small)
+    return data.rows(_BINNED.format(slices=name, bin_ns=_WIDTHS_NS[number])), _WIDTHS_NS[number]
 
 
 _WIDTHS_NS = [0, *(digit * 10**power for power in range(1, 11) for digit in (1, 2, 5))]
@@ -540,11 +541,11 @@ def flame_view(data: ReportData, rank: int | None = None, step: int | None = Non
     rows = data.side.select(ranks=chosen).analyze_or_skip("host_stacks", **params).rows()
     if max((row["depth"] for row in rows), default=0) < 2:
         return None
-    what = "the recording" if step is None else f"step {step}"
+    scope = "the recording" if step is None else f"step {step}"
     length = duration(sum(row["self_ns"] for row in rows))
     option = "" if step is None else f" --only-step {step}"
     command = f"tw show host_stacks --run {data.selected.selector} --rank {chosen}{option}"
-    return FlameView(flame_json(rows), f"Training thread of rank {chosen} in {what}, {length}", command)
+    return FlameView(flame_json(rows), f"Training thread of rank {chosen} in {scope}, {length}", command)
 
 
 def flame_json(rows: Sequence[Row]) -> str:
@@ -558,7 +559,7 @@ def flame_json(rows: Sequence[Row]) -> str:
     ordered = sorted(
         largest[:MAX_FRAMES], key=lambda row: (row["depth"], -row["total_ns"], row["node_id"] or -1)
     )
-    places = {row["node_id"]: at for at, row in enumerate(ordered, 1) if row["node_id"] is not None}
+    places = {row["node_id"]: nth for nth, row in enumerate(ordered, 1) if row["node_id"] is not None}
     categories = [*HOST_CATEGORIES]
     frames = [
         [
@@ -571,7 +572,7 @@ def flame_json(rows: Sequence[Row]) -> str:
         for row in ordered
     ]
     combined = _combined(rows, places)
-    frames += [[at, categories.index(key), 0, count, ns] for (at, key), (count, ns) in combined.items()]
+    frames += [[nth, categories.index(key), 0, count, ns] for (nth, key), (count, ns) in combined.items()]
     value: dict[str, Any] = {
         "categories": [[key, color, name] for key, (color, name) in HOST_CATEGORIES.items()],
         "names": [*names],
@@ -622,9 +623,9 @@ def _timeline_view(data: ReportData) -> TimelineView | None:
     drawn = timeline(data, [])
     if drawn is None:
         return None
-    what = "the recording" if drawn.step is None else f"median step {drawn.step}"
-    note = f"{data.run}: {what}, {duration(drawn.end_ns - drawn.start_ns)}. {drawn.note}"
-    return TimelineView(timeline_json(drawn), f"{data.run}, {what}", note)
+    scope = "the recording" if drawn.step is None else f"median step {drawn.step}"
+    note = f"{data.run}: {scope}, {duration(drawn.end_ns - drawn.start_ns)}. {drawn.note}"
+    return TimelineView(timeline_json(drawn), f"{data.run}, {scope}", note)
 
 
 def timeline_section(data: ReportData, findings: Result) -> Iterator[Section]:
@@ -632,9 +633,9 @@ def timeline_section(data: ReportData, findings: Result) -> Iterator[Section]:
     drawn = timeline(data, finding_groups(findings.rows()))
     if drawn is None:
         return
-    what = _drawn(drawn)
-    title = f"Timeline of {what}" if drawn.steps else "Timeline"
-    view = TimelineView(timeline_json(drawn), f"{what[0].upper()}{what[1:]} of {data.run}", drawn.note)
+    scope = _drawn(drawn)
+    title = f"Timeline of {scope}" if drawn.steps else "Timeline"
+    view = TimelineView(timeline_json(drawn), f"{scope[0].upper()}{scope[1:]} of {data.run}", drawn.note)
     yield Section("timeline", title, _summary(data, drawn), timelines=(view,))
 
 
@@ -645,12 +646,12 @@ def _drawn(drawn: Timeline) -> str:
 
 
 def _summary(data: ReportData, drawn: Timeline) -> str:
-    what = _drawn(drawn)
+    scope = _drawn(drawn)
     lanes = "threads" if breakdown(data) is None else "GPU time, streams and launching threads"
     ranks = "" if data.ranks == 1 else f" of {len(drawn.ranks)} ranks"
     length = duration(drawn.end_ns - drawn.start_ns)
     first = f" The first view is step {drawn.step}, {length}." if drawn.steps else f" It takes {length}."
-    text = f"{what[0].upper()}{what[1:]}: {lanes}{ranks}.{first}"
+    text = f"{scope[0].upper()}{scope[1:]}: {lanes}{ranks}.{first}"
     if shortest := max((bin_ns for _, _, bin_ns in drawn.spans), default=0):
         text += (
             f" Slices shorter than {duration(shortest)} are combined where no finding is, with exact totals."
