@@ -51,7 +51,7 @@ def is_of_one_rank(finding: Mapping[str, Any]) -> bool:
 
 def finding_fields(rule: Contract) -> tuple[Field, ...]:
     """The columns of findings: those of every rule, with the rule's name after the rank."""
-    own = [Field(each.name, each.type, each.unit) for each in rule.columns]
+    own = [Field(column.name, column.type, column.unit) for column in rule.columns]
     own.append(Field("source", "VARCHAR"))
     keys = ("run_id", "rank")
     first = [each for each in own if each.name in keys]
@@ -90,10 +90,10 @@ def apply_rules(
     recorded = max((each.recording for each in results.values()), key=len, default=())
     recording = recording_verdict(recorded, several=len({run for run, _ in ranks}) > 1)
     limits = (f"recording: {recording}",) if recorded else ()
-    of_rules = (each for result in results.values() for each in result.notices)
+    of_rules = (notice for result in results.values() for notice in result.notices)
     notices = (*_unexplained(run(ACCOUNT).rows(), rows), *limits, *_checked(results), *of_rules)
     return replace(
-        from_rows(fields, [[row[each.name] for each in fields] for row in rows]),
+        from_rows(fields, [[row[field.name] for field in fields] for row in rows]),
         provenance=_provenance(list(results.values())),
         skipped=tuple(_skipped(results, ranks)),
         recording=recorded,
@@ -319,7 +319,7 @@ def _checked(results: Mapping[str, Result]) -> Iterator[str]:
     apply = [
         result
         for result in results.values()
-        if len(result) or any(not NOT_APPLICABLE.match(each.reason) for each in result.skipped)
+        if len(result) or any(not NOT_APPLICABLE.match(rank.reason) for rank in result.skipped)
     ]
     checked = sum(len(result) > 0 for result in apply)
     if checked < len(apply):

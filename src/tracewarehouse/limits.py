@@ -274,7 +274,7 @@ def watch(child: int, messages: int, signals: Sequence[int]) -> Killed | None:
 def _sizes(file: int) -> list[int]:
     """The address space of a process and what of it is in memory, in bytes; `file` is its `statm`."""
     pages = os.pread(file, select.PIPE_BUF, 0).split()[:2]
-    return [int(each) * resource.getpagesize() for each in pages]
+    return [int(page) * resource.getpagesize() for page in pages]
 
 
 def _kill(child: int, messages: int) -> bool:

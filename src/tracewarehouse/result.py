@@ -107,7 +107,7 @@ class Result(Struct, frozen=True):
 
     def _notes(self) -> list[str]:
         """The notices, and a line per reason for which ranks were skipped."""
-        reasons = Counter(each.reason for each in self.skipped)
+        reasons = Counter(rank.reason for rank in self.skipped)
         skipped = [f"skipped {n} rank{'' if n == 1 else 's'}: {reason}" for reason, n in reasons.items()]
         return [*skipped, *self.notices]
 
@@ -271,7 +271,7 @@ class Result(Struct, frozen=True):
         is_only_run = self.provenance.runs == (selector,)
         table = self.table if is_only_run else self.table.filter(compute.equal(self.table["run_id"], run))
         provenance = replace(self.provenance, runs=(selector,))
-        skipped = tuple(each for each in self.skipped if each.run_id == run)
+        skipped = tuple(rank for rank in self.skipped if rank.run_id == run)
         return Result(table, provenance, self.contract, skipped, tuple(notices))
 
     def parquet_schema(self) -> pa.Schema:
@@ -413,7 +413,7 @@ class Result(Struct, frozen=True):
                 "columns": [asdict(column) for column in contract.columns],
             },
             "provenance": asdict(self.provenance),
-            "skipped": [asdict(each) for each in self.skipped],
+            "skipped": [asdict(rank) for rank in self.skipped],
             "notices": list(self.notices),
         }
 

@@ -278,7 +278,7 @@ def _record_without_secrets(selection: Selection, secrets: Iterable[SecretFound]
         key for folder in folders for _, key in results.every(store.objects, folder, results.parse_rollup)
     ]
     analyses = sorted({file.split("/")[1] for file in files})
-    of_analyses = [f"{layout.RESULTS}/{each}" for each in analyses]
+    of_analyses = [f"{layout.RESULTS}/{analysis}" for analysis in analyses]
     packs = [key for each in of_analyses for key in results.packs(store.objects, each)]
     store.objects.delete([*rollups, *packs, *files])
     runs = sorted({store.spelling(file.split("/")[2]) for file in files} & set(store.runs()))
@@ -330,7 +330,7 @@ def export_delta(
         logs = {name: delta.log_of(objects, name, table) for name, table in tables.items() if name in logged}
         copies = tuple(_copies(selection, runs, logs))
         contracts = () if names else recordable(catalog, None)
-        delta.register_results(store, catalog, runs and [each.run for each in copies], contracts, objects)
+        delta.register_results(store, catalog, runs and [copy.run for copy in copies], contracts, objects)
         return copies
 
 
@@ -342,10 +342,10 @@ def register_recorded(
     if store.objects.stat(layout.DELTA) is None:
         return
     delta.register_results(store, catalog, runs, contracts)
-    for each in catalog.analyses():
-        if each.scope == "fleet":
+    for analysis in catalog.analyses():
+        if analysis.scope == "fleet":
             delta.register_rows(
-                store, catalog, each, partial(_over_runs, Selection(store, catalog), each.name)
+                store, catalog, analysis, partial(_over_runs, Selection(store, catalog), analysis.name)
             )
 
 

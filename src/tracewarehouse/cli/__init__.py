@@ -28,7 +28,7 @@ def main() -> NoReturn:
     command = _command(args)
     from tracewarehouse import slim_imports
 
-    if not any(each.endswith("spark") for each in args):  # pyspark imports pandas
+    if not any(arg.endswith("spark") for arg in args):  # pyspark imports pandas
         slim_imports.install(numpy=command not in _NUMPY_FREE_COMMANDS)
     from tracewarehouse import limits
 

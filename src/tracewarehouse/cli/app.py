@@ -145,7 +145,7 @@ def _options(group: click.Group, ctx: click.Context, words: str = "") -> Iterato
         if isinstance(command, click.Group):
             yield from _options(command, ctx, path)
         elif command is not None:
-            yield from ((path, each) for each in command.params if isinstance(each, click.Option))
+            yield from ((path, param) for param in command.params if isinstance(param, click.Option))
 
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:

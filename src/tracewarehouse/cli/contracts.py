@@ -100,14 +100,14 @@ def contract_text(contract: Contract, own_hash: str, effective_hash: str, width:
         parts.append(fill(f"Deprecated: {contract.deprecated}", width))
     parts.append(_pairs(_facts(contract, own_hash, effective_hash), width))
     if contract.params:
-        params = ((f"  {option_name(each.name)}", _param_text(each)) for each in contract.params)
+        params = ((f"  {option_name(param.name)}", _param_text(param)) for param in contract.params)
         parts.append("Parameters\n" + _pairs(params, width))
     if contract.columns:
         parts.append("Columns\n" + _pairs(_columns(contract), width))
     if contract.raw_tables:
         tables = ((f"  {table.name}", _raw_columns(table)) for table in contract.raw_tables)
         parts.append("Tables of the file (required columns are marked *)\n" + _pairs(tables, width))
-    changes = ((f"  {each.version}", each.text) for each in contract.changes)
+    changes = ((f"  {change.version}", change.text) for change in contract.changes)
     parts.append("Changes\n" + _pairs(changes, width))
     return "\n\n".join(parts) + "\n"
 
@@ -252,7 +252,7 @@ def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
 
     new = checkout.release(Path.cwd(), names, retire=retire)
     text = "".join(f"{each.status} {each.ref}\n" for each in new) or "nothing to release\n"
-    session.out.print_text(text, [{"name": str(each.ref), "status": each.status} for each in new])
+    session.out.print_text(text, [{"name": str(locked.ref), "status": locked.status} for locked in new])
 
 
 @command("tw dev wheels /tmp/wheels", "tw dev wheels /tmp/wheels manylinux_2_17_x86_64", parent=dev)

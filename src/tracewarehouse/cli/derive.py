@@ -226,7 +226,7 @@ def text(result: Result, as_markdown: bool) -> str:
     for (rank, scope), (length, *parts) in scopes.items():
         rows = [[row[field.name] for field in fields] for row in parts]
         layout = markdown(fields, rows).splitlines() if as_markdown else table(fields, rows).lines()
-        lines = [one_line(each) for each in _lines(f"rank {rank}, {scope}", length, parts)]
+        lines = [one_line(line) for line in _lines(f"rank {rank}, {scope}", length, parts)]
         blocks.append(
             "\n".join([*lines, "", _PATH, "", *layout] if as_markdown else [*lines, "", _PATH, *layout])
         )

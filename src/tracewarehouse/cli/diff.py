@@ -117,11 +117,11 @@ def junit(results: Sequence[GateResult], line: str, allowed: bool) -> str:
     failures = sum(each.outcome != "pass" for each in results) - skipped
     counts = {"tests": str(len(results)), "failures": str(failures), "skipped": str(skipped)}
     suite = ElementTree.Element("testsuite", {"name": "tw diff", **counts})
-    for each in results:
-        case = ElementTree.SubElement(suite, "testcase", {"classname": "tw.diff", "name": each.gate.text})
-        if each.outcome != "pass":
-            kind = "skipped" if allowed and each.outcome == "inconclusive" else "failure"
-            ElementTree.SubElement(case, kind, {"message": _gate_message(each)})
+    for result in results:
+        case = ElementTree.SubElement(suite, "testcase", {"classname": "tw.diff", "name": result.gate.text})
+        if result.outcome != "pass":
+            kind = "skipped" if allowed and result.outcome == "inconclusive" else "failure"
+            ElementTree.SubElement(case, kind, {"message": _gate_message(result)})
     ElementTree.SubElement(suite, "system-out").text = line
     ElementTree.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
@@ -366,10 +366,10 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates
 
 def _finish(session: Session, results: Sequence[GateResult], error: TwError | None) -> None:
     """Warns of inconclusive gates; exits with the code of the error."""
-    for each in results:
-        if each.outcome == "inconclusive":
-            reason = cli_text(each.reason or "")
-            session.out.notice(f"warning: gate {each.gate.text} is inconclusive: {reason}")
+    for result in results:
+        if result.outcome == "inconclusive":
+            reason = cli_text(result.reason or "")
+            session.out.notice(f"warning: gate {result.gate.text} is inconclusive: {reason}")
     if error is not None:
         raise click.exceptions.Exit(error.exit_code)
 

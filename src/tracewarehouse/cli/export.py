@@ -241,5 +241,5 @@ def delta(
     """
     copies = session.open().export_delta(destination, runs or None, tables=tables or ())
     verbs = {True: "deleted", False: "exported"}
-    lines = [f"{verbs[each.removed]} {each.run}@v{each.version}" for each in copies if each.written]
+    lines = [f"{verbs[copy.removed]} {copy.run}@v{copy.version}" for copy in copies if copy.written]
     session.out.print_text("\n".join(lines) or "nothing to export", [asdict(each) for each in copies])

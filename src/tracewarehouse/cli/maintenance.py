@@ -47,7 +47,7 @@ def verify(session: Session, /, deep: bool) -> None:
         f"{session.warehouse}: {plural(len(problems), 'problem')} found",
         "tw repair repairs them, or names what is lost; tw repair --dry-run shows what it would do",
     )
-    rows = [(each.run, each.path, cli_text(each.what)) for each in problems]
+    rows = [(problem.run, problem.path, cli_text(problem.what)) for problem in problems]
     session.out.print_result(from_rows(fields, rows), error=damage)
     raise click.exceptions.Exit(1)
 
@@ -169,9 +169,9 @@ def remove(
     removed = session.open().remove(runs or None, keep_results=keep_results, dry_run=dry_run, **which)
     verb = "would remove" if dry_run else "removed"
     lines = [
-        f"{verb} {each.run}: {plural(each.ranks, 'rank')}, {size(each.bytes)}"
-        + (f"; kept {plural(each.results, 'recorded result')}" if keep_results else "")
-        for each in removed
+        f"{verb} {removed_run.run}: {plural(removed_run.ranks, 'rank')}, {size(removed_run.bytes)}"
+        + (f"; kept {plural(removed_run.results, 'recorded result')}" if keep_results else "")
+        for removed_run in removed
     ]
     session.out.print_text("\n".join(lines) or "no matching runs", [asdict(each) for each in removed])
 

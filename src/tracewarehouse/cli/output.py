@@ -40,7 +40,7 @@ def folded(result: Result, count: int) -> Result:
         replace(each, type="VARCHAR", unit=None) if each.name == name_column else each
         for each in contract.columns
     )
-    names = [each.name for each in columns]
+    names = [column.name for column in columns]
     index = names.index(name_column)
     rows = [
         (*row[:index], None if row[index] is None else str(row[index]), *row[index + 1 :])
@@ -359,7 +359,7 @@ def error_lines(message: str, hint: str | None) -> str:
 def _skipped(result: Result, of_ranks: int | None) -> Iterator[str]:
     """A line per reason for which ranks were skipped."""
     of_all = "" if of_ranks is None else f" of {of_ranks}"
-    for reason, ranks in Counter(cli_text(each.reason) for each in result.skipped).items():
+    for reason, ranks in Counter(cli_text(rank.reason) for rank in result.skipped).items():
         yield f"skipped {ranks}{of_all} rank{'s' if (of_ranks or ranks) != 1 else ''}: {reason}"
 
 

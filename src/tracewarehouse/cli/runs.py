@@ -170,8 +170,8 @@ def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bo
     target stay, unless ranks in them were replaced. tw clean deletes the replaced files.
     """
     compacted = session.open().compact(runs or None, target_bytes=target, dry_run=dry_run)
-    for each in compacted:
-        _notice_skipped(session, each)
+    for run in compacted:
+        _notice_skipped(session, run)
     lines = [_compacted_line(each, dry_run) for each in compacted if each.rewritten]
     session.out.print_text("\n".join(lines) or "nothing to compact", [asdict(each) for each in compacted])
 
@@ -209,12 +209,12 @@ def expire(session: Session, /, policy: Path, dry_run: bool) -> None:
     restores it. tw clean deletes the files.
     """
     expired = session.open().expire(policy, dry_run=dry_run)
-    for each in expired:
-        _notice_skipped(session, each)
-        if each.shared_files:
-            files = plural(each.shared_files, "file")
-            compaction = f"tw compact {each.run} writes those without the expired"
-            session.out.notice(f"{each.run}: {files} also hold other ranks; {compaction}")
+    for run in expired:
+        _notice_skipped(session, run)
+        if run.shared_files:
+            files = plural(run.shared_files, "file")
+            compaction = f"tw compact {run.run} writes those without the expired"
+            session.out.notice(f"{run.run}: {files} also hold other ranks; {compaction}")
     lines = [_expired_line(each, dry_run) for each in expired]
     session.out.print_text("\n".join(lines) or "nothing expired", [asdict(each) for each in expired])
 

@@ -343,8 +343,8 @@ def complete_contracts(ctx: click.Context, param: click.Parameter, incomplete: s
 
 
 def _items(contracts: Iterable[Contract], incomplete: str) -> list[CompletionItem]:
-    matches = [each for each in contracts if each.name.startswith(incomplete)]
-    return [CompletionItem(each.name, help=each.summary) for each in matches]
+    matches = [contract for contract in contracts if contract.name.startswith(incomplete)]
+    return [CompletionItem(match.name, help=match.summary) for match in matches]
 
 
 def _option(*names: str, **settings: Any) -> Decorator:

@@ -74,13 +74,13 @@ class AnalysisCommand(Command):
 
     def _may_be_value(self, ctx: click.Context, word: str, args: list[str]) -> bool:
         """Whether an option before `word` does not exist: that is the error, as `word` may be its value."""
-        option_names = {name for each in self.get_params(ctx) for name in each.opts}
+        option_names = {name for param in self.get_params(ctx) for name in param.opts}
         given_options = {arg.partition("=")[0] for arg in args[: args.index(word)] if arg.startswith("--")}
         return not given_options <= option_names
 
     def _positional(self, args: list[str], added: Collection[str] = ()) -> list[str]:
         """The arguments that are neither options nor values of the command's own or `added` options."""
-        options = [each for each in self.params if isinstance(each, click.Option) and not each.is_flag]
+        options = [param for param in self.params if isinstance(param, click.Option) and not param.is_flag]
         with_value = {*(name for option in options for name in option.opts), *added}
         previous = [None, *args]
         return [
@@ -153,7 +153,7 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
     warehouse = session.open_on_engine()
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
     result = warehouse.analyze(name, **params)
-    ranks = sum(len(each.ranks) for each in warehouse.selected())
+    ranks = sum(len(run.ranks) for run in warehouse.selected())
     session.out.print_result(result, of_ranks=ranks, as_text=_as_printed(session, result))
     if ranks and not len(result) and (hint := _why_empty(result, name)):
         session.out.notice(f"hint: {hint}")
@@ -172,7 +172,7 @@ def _as_printed(session: Session, result: Result) -> Callable[[Result], str] | N
 
 def _why_empty(result: Result, name: str) -> str | None:
     """What to run instead of an analysis without rows; None if the reasons of skipped ranks suffice."""
-    if any("no GPU activities" in each.reason for each in result.skipped):
+    if any("no GPU activities" in rank.reason for rank in result.skipped):
         from tracewarehouse.ingest.outcome import host_analysis
 
         return f"without GPU activities, tw show {host_analysis()} shows where host time went"
@@ -188,8 +188,8 @@ def _write_analyses(formatter: click.HelpFormatter) -> None:
     from tracewarehouse.contracts.catalog import Catalog
 
     names: dict[str, list[str]] = {}
-    for each in Catalog.load().analyses():
-        names.setdefault(each.group or "other", []).append(each.name)
+    for analysis in Catalog.load().analyses():
+        names.setdefault(analysis.group or "other", []).append(analysis.name)
     if names:
         with formatter.section("Analyses (tw list --kind analysis describes them)"):
             formatter.write_dl([(group, ", ".join(members)) for group, members in sorted(names.items())])

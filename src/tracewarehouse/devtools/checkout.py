@@ -546,7 +546,7 @@ def _failed_tests(root: Path, contract: Contract) -> Iterator[Violation]:
     """The failed tests of the contract, golden files first, each with the first line of its message."""
     goldens = [path.relative_to(root).as_posix() for path in _goldens(root, contract)]
     failed = list(_run_tests(root, goldens))
-    laws = [each for each in _TESTS if (root / each).exists()]
+    laws = [test for test in _TESTS if (root / test).exists()]
     yield from failed or (_run_tests(root, [*laws, "-k", contract.name]) if laws else ())
 
 

@@ -119,7 +119,7 @@ def _plan(
     version: Contract,
 ) -> tuple[object, ...]:
     """Columns and logical plan of a consumer over empty relations, with `version` in place of `older`."""
-    with _tables(con, [version if each.ref == older.ref else each for each in required]):
+    with _tables(con, [version if contract.ref == older.ref else contract for contract in required]):
         sql = engine.sql_with_params(consumer, {})
         try:
             return engine.result_columns(con, sql), engine.logical_plan(con, sql)
@@ -147,7 +147,7 @@ def _lowest_required(catalog: Catalog, contract: Contract) -> Iterator[Violation
     for ref in contract.requires:
         required = catalog.contracts[ref]
         named_columns = {column.name for column in required.columns} & names
-        older = [each for each in catalog.compatible(required) if each.version < ref.version]
+        older = [version for version in catalog.compatible(required) if version.version < ref.version]
         enough = [each for each in older if named_columns <= {column.name for column in each.columns}]
         if enough:
             lowest = enough[-1].ref
@@ -258,7 +258,7 @@ def check_catalog(catalog: Catalog) -> list[Violation]:
 
 def _check_sums(contract: Contract) -> Iterator[Violation]:
     """A violation if an analysis does not say what its sums cover: they cannot be compared then."""
-    has_sums = contract.kind == "analysis" and any(each.aggregate == "sum" for each in contract.columns)
+    has_sums = contract.kind == "analysis" and any(column.aggregate == "sum" for column in contract.columns)
     if has_sums and "step" not in contract.grain and contract.per is None:
         remedy = 'add per = "window" if they grow with the length of the recording, else "step" or "rank"'
         yield Violation(f"{contract.source}:1", "has sums, but does not say what they cover", remedy)

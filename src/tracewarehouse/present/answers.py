@@ -119,7 +119,7 @@ def github_comment(change: Change, levels: Sequence[str], top: int) -> str:
 
 def untested_gates(gates: Sequence[GateResult], why: str, format_: str, width: int | None) -> str:
     """Gates without a comparison, as text or Markdown; with a mark for GitHub."""
-    gates = [replace(each, reason=None) for each in gates]  # it is `why`, which is above them
+    gates = [replace(gate, reason=None) for gate in gates]  # it is `why`, which is above them
     if format_ == "table":
         return "\n\n".join([_wrapped(why, width), *_gate_table(gates, width)]) + "\n"
     mark = _MARKS["inconclusive"] if format_ == "github" else ""
@@ -128,7 +128,7 @@ def untested_gates(gates: Sequence[GateResult], why: str, format_: str, width: i
 
 def _heading(change: Change) -> str:
     """The worst outcome of the gates, else the verdict."""
-    outcomes = {each.outcome for each in change.gates}
+    outcomes = {gate.outcome for gate in change.gates}
     worst = next((each for each in _OUTCOMES if each in outcomes), None)
     if worst:
         return _MARKS[worst]
@@ -145,12 +145,12 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
     lines = [f"{mark}recording: {change.recording}"]
     lines += [f"{mark}base {_run_list(change.base)}", f"{mark}head {_run_list(change.head)}"]
     lines += [
-        f"{mark}{'warning' if each.is_warning else 'note'}: {one_line(cli_text(each.message))}"
-        for each in change.differences
+        f"{mark}{'warning' if difference.is_warning else 'note'}: {one_line(cli_text(difference.message))}"
+        for difference in change.differences
     ]
     if verdict:
         lines += ["", change.line]
-    lines += [f"{mark}{each}" for each in _remarks(change)]
+    lines += [f"{mark}{remark}" for remark in _remarks(change)]
     if change.no_breakdown_reason:
         lines.append(f"{mark}no breakdown: {cli_text(change.no_breakdown_reason)}")
     return "\n".join(lines)
@@ -217,7 +217,7 @@ def _noticeable(change: Change, top: int, layout: Layout) -> Iterator[tuple[str,
 def _gates(gates: Sequence[GateResult]) -> Iterator[str]:
     if gates:
         fields = [Field(name, "VARCHAR") for name in (*_GATE_COLUMNS, "reason", "power")]
-        rows = [_gate_row(each) for each in _worst_first(gates)]
+        rows = [_gate_row(gate) for gate in _worst_first(gates)]
         yield markdown(fields, rows, code=("gate",)).rstrip("\n")
 
 
@@ -227,12 +227,12 @@ def _gate_table(gates: Sequence[GateResult], width: int | None) -> Iterator[str]
         return
     fields, rows = [Field(name, "VARCHAR") for name in _GATE_COLUMNS], []
     notes: dict[str, list[str]] = {}
-    for each in _worst_first(gates):
-        *cells, reason, power = _gate_row(each)
+    for gate in _worst_first(gates):
+        *cells, reason, power = _gate_row(gate)
         rows.append(cells)
         for note in (reason, power):
             if note is not None:
-                notes.setdefault(str(note), []).append(each.gate.text)
+                notes.setdefault(str(note), []).append(gate.gate.text)
     shown = table(fields, rows, width, ("gate",), Facts(), _GATE_ANSWER).lines()
     note_lines = [_wrapped(f"{', '.join(texts)}: {note}", width) for note, texts in notes.items()]
     yield "\n".join([*shown, *note_lines])
@@ -295,11 +295,11 @@ def change_row(change: Change) -> dict[str, object]:
     return {
         "base": list(change.base),
         "head": list(change.head),
-        "differences": [asdict(each) for each in change.differences],
+        "differences": [asdict(difference) for difference in change.differences],
         "verdict": {**to_builtins(change.verdict), "line": change.line},
         "late_rank": change.late_rank,
         "causes": list(change.causes),
-        "spread": [] if change.breakdown is None else [asdict(each) for each in spread(change.breakdown)],
+        "spread": [] if change.breakdown is None else [asdict(row) for row in spread(change.breakdown)],
         "gates": gate_rows(change.gates),
         "breakdown": None if change.breakdown is None else change.rows().rows(),
         "no_breakdown_reason": change.no_breakdown_reason,
@@ -500,7 +500,7 @@ def finding_blocks(rows: Iterable[Finding]) -> list[list[Finding]]:
 
 def stated(result: Result) -> list[str]:
     """What takes much time without a finding, of the notices of a check."""
-    return [each.removeprefix(UNEXPLAINED) for each in result.notices if each.startswith(UNEXPLAINED)]
+    return [notice.removeprefix(UNEXPLAINED) for notice in result.notices if notice.startswith(UNEXPLAINED)]
 
 
 def _run_lines(result: Result) -> Iterator[str]:
@@ -542,7 +542,7 @@ def _name(run: str) -> str:
 
 def _of_run(result: Result) -> str:
     """The option that selects the run, if there is only one."""
-    runs = {each["run_id"] for each in result.recording}
+    runs = {reason["run_id"] for reason in result.recording}
     return f" --run {quote(runs.pop())}" if len(runs) == 1 else ""
 
 

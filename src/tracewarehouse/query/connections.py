@@ -59,7 +59,7 @@ _RANK_ORDER = ["run_id", "rank"]
 
 def event_count(selected: Iterable[SelectedRun]) -> int:
     """The number of events of all selected ranks."""
-    return sum(_events_of(each.version, each.ranks) for each in selected)
+    return sum(_events_of(run.version, run.ranks) for run in selected)
 
 
 @once_per_version
@@ -112,18 +112,18 @@ def _consecutive_ranks(
     parts: list[SelectedRun] = []
     keys_read: set[Hashable] = set()
     size = 0
-    for each in sorted(selected, key=lambda each: each.run):
+    for run in sorted(selected, key=lambda run: run.run):
         ranks: list[int] = []
-        for rank in each.by_rank:
+        for rank in run.by_rank:
             read = sizes(rank)
             new = sum(count for key, count in read.items() if key not in keys_read)
             if size and size + new > limit:
-                yield (*parts, replace(each, ranks=tuple(ranks))) if ranks else tuple(parts)
+                yield (*parts, replace(run, ranks=tuple(ranks))) if ranks else tuple(parts)
                 parts, ranks, keys_read, size, new = [], [], set(), 0, sum(read.values())
             keys_read |= read.keys()
             size += new
             ranks.append(rank.rank)
-        parts.append(replace(each, ranks=tuple(ranks)))
+        parts.append(replace(run, ranks=tuple(ranks)))
     yield tuple(parts)
 
 
@@ -262,7 +262,7 @@ def user_connection(
         opened.add(relations)
         create_analyses(con, catalog, relations, skipped)
         if named.lists:
-            create_empty(con, (each for each in catalog.analyses() if each not in named.analyses))
+            create_empty(con, (analysis for analysis in catalog.analyses() if analysis not in named.analyses))
         if named.has_help:
             create_help(con, (*queryable(catalog), *catalog.analyses()))
         limit_memory(con, limits.memory_bytes)
@@ -296,7 +296,7 @@ class ConnectionPool:
 
         It is kept until each announced analysis that reads it has run.
         """
-        self._announced |= {each.ref: each for each in contracts}
+        self._announced |= {contract.ref: contract for contract in contracts}
         self._shared = shared_views(self.catalog, self._announced.values())
 
     def close(self) -> None:
@@ -525,7 +525,7 @@ class _PooledConnection(Struct):
 
 def _key(selected: Iterable[SelectedRun], purpose: str = "") -> object:
     """What a connection is for. It cannot be used after a fork, so the process id is part of it."""
-    return (os.getpid(), purpose, tuple((each.selector, each.ranks) for each in selected))
+    return (os.getpid(), purpose, tuple((run.selector, run.ranks) for run in selected))
 
 
 def _defines_any(texts: Sequence[str], names: Iterable[str]) -> bool:

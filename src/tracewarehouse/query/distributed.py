@@ -132,12 +132,12 @@ class Wanted(Struct, frozen=True):
     def key(self) -> object:
         """What decides the rows."""
         params = tuple(sorted((name, repr(value)) for name, value in self.bound.items()))
-        return self.contract.ref, params, tuple((each.selector, each.ranks) for each in self.selected)
+        return self.contract.ref, params, tuple((run.selector, run.ranks) for run in self.selected)
 
 
 def numbered(selected: Iterable[SelectedRun]) -> tuple[Ranks, ...]:
     """Runs and ranks as tasks carry them."""
-    return tuple((each.run, each.version.number, each.ranks, each.named) for each in selected)
+    return tuple((run.run, run.version.number, run.ranks, run.named) for run in selected)
 
 
 def selected_of(store: Store, runs: Iterable[Ranks]) -> list[SelectedRun]:
@@ -318,7 +318,7 @@ class Spread:
         threads = 1 if is_remote(self.engine) else max(1, cores() // self.engine.slots)
         common = self.level, self._folder, threads
         sql = self.catalog.custom_folder
-        tasks = [ComputePart(self.store, sql, tuple(each.values()), *common) for each in requests]
+        tasks = [ComputePart(self.store, sql, tuple(request.values()), *common) for request in requests]
         for each, parts in zip(requests, results_in_order(self.engine, tasks), strict=True):
             for key, part in zip(each, parts, strict=True):  # type: ignore[call-overload]
                 rows[key].append(part)
@@ -339,7 +339,7 @@ def _union(wanted: Iterable[Wanted]) -> list[SelectedRun]:
 
 def _within(selected: Sequence[SelectedRun], group: Sequence[SelectedRun]) -> list[SelectedRun]:
     """The ranks of a selection that are in a group, in its order."""
-    of_run = {each.run: frozenset(each.ranks) for each in selected}
+    of_run = {run.run: frozenset(run.ranks) for run in selected}
     parts = (
         replace(each, ranks=tuple(rank for rank in each.ranks if rank in of_run.get(each.run, ())))
         for each in group
@@ -374,10 +374,10 @@ def _below(catalog: Catalog, analysis: Contract) -> tuple[Contract, ...]:
 
 def view_query(catalog: Catalog, analysis: Contract, view: Contract) -> Contract:
     """A view as an analysis, with the columns that its readers name."""
-    readers = [analysis, *(each for each in _below(catalog, analysis) if each.scope == "run")]
-    names = names_in(each.body for each in readers if each.kind != "table")
+    readers = [analysis, *(contract for contract in _below(catalog, analysis) if contract.scope == "run")]
+    names = names_in(reader.body for reader in readers if reader.kind != "table")
     columns = tuple(each for each in view.columns if names is None or each.name in names) or view.columns
-    listed = ", ".join(quote_name(each.name) for each in columns)
+    listed = ", ".join(quote_name(column.name) for column in columns)
     query = computed_contract(
         view.name,
         group=view.group or "",
@@ -466,7 +466,7 @@ class _Tree:
         self.relation = names[table["table_name"]]
         create_table(con, self.relation)
         self._qualifiers = {table["table_name"], table["alias"]}
-        self._known = {each.name.lower(): each.name for each in self.relation.columns}
+        self._known = {column.name.lower(): column.name for column in self.relation.columns}
         classes = _OF_ROWS | {"COLUMN_REF", "FUNCTION"}
         aliases = {each["alias"].lower() for each in node["select_list"]}
         functions = {*_MERGED, *(name for (name,) in con.execute(_SCALAR).fetchall())}

@@ -55,7 +55,7 @@ def constants(sql: str, named: Mentioned, limits: Limits) -> Constants:
     if named.lists or named.has_help or not has_constant or words.isdisjoint((_RUN, _RANK)):
         return ALL
     contracts = sorted((*named.contracts, *named.analyses), key=lambda each: each.version)
-    relations = {each.name: each for each in contracts if each.name in words}
+    relations = {contract.name: contract for contract in contracts if contract.name in words}
     scans = _scans_of(sql, relations.values(), limits)
     # A relation that the plan does not scan may have been replaced by what is known about it.
     if scans is None or {name for name, _ in scans} != relations.keys():

@@ -197,7 +197,7 @@ class Relations(Struct, frozen=True):
 
     @property
     def _only_run(self) -> str | None:
-        runs = {each.run for each in self.selected}
+        runs = {run.run for run in self.selected}
         return runs.pop() if len(runs) == 1 else None
 
     def create(self, con: Connection, contract: Contract) -> None:
@@ -264,10 +264,10 @@ class Relations(Struct, frozen=True):
         versions = [each.version for each in self.selected]
         files = self.store.recorded_files(self.dependencies.recorded[ref], versions)
         groups: dict[tuple[int, ...] | None, list[str]] = {}
-        for each in self.selected:
-            if each.run in files:
-                ranks = each.ranks if each.is_part else None
-                groups.setdefault(ranks, []).append(str(files[each.run]))
+        for run in self.selected:
+            if run.run in files:
+                ranks = run.ranks if run.is_part else None
+                groups.setdefault(ranks, []).append(str(files[run.run]))
         return [FileGroup(tuple(paths), ranks, frozenset()) for ranks, paths in groups.items()]
 
     def _recorded_sql(self, contract: Contract) -> str:
@@ -313,7 +313,7 @@ class Relations(Struct, frozen=True):
 
     def can_inline(self, contract: Contract) -> bool:
         """Whether a built table is small enough for literals in the query; otherwise it must be created."""
-        return contract.name == "ranks" and sum(len(each.ranks) for each in self.selected) <= _INLINE_RANKS
+        return contract.name == "ranks" and sum(len(run.ranks) for run in self.selected) <= _INLINE_RANKS
 
     def _cte(self, contract: Contract, names: Collection[str] | None) -> str:
         run = self._only_run
@@ -469,7 +469,7 @@ def create_analysis(
     a view in the view's database, so the view also works in an attached database.
     """
     name = quote_name(relations.names[contract.ref])
-    arguments = {each.name: f"CAST({quote_name(each.name)} AS {each.type})" for each in contract.params}
+    arguments = {param.name: f"CAST({quote_name(param.name)} AS {param.type})" for param in contract.params}
     sql = _analysis_sql(catalog, relations, contract, schema, arguments)
     _run(con, contract, f"CREATE MACRO {name}({parameters(contract)}) AS TABLE\n{sql}")
     _run(con, contract, f"CREATE VIEW {name} AS FROM {name}()")
@@ -514,8 +514,8 @@ def parameters(contract: Contract) -> str:
     """The parameters of a macro with their types and defaults."""
     defaults = bind(contract, {})
     return ", ".join(
-        f"{quote_name(each.name)} {each.type} := {literal(defaults[each.name], each.type)}"
-        for each in contract.params
+        f"{quote_name(param.name)} {param.type} := {literal(defaults[param.name], param.type)}"
+        for param in contract.params
     )
 
 
@@ -535,7 +535,7 @@ def create_analyses(
     analyses: Mapping[Contract, Sequence[Skipped]],
 ) -> None:
     """Creates analyses, each without the ranks that it skips."""
-    ranks = {each.run: len(each.ranks) for each in relations.selected}
+    ranks = {run.run: len(run.ranks) for run in relations.selected}
     create_from_rows(con, SKIPPED, SKIPPED_COLUMNS, skipped_rows(ranks, analyses))
     for contract in analyses:
         create_analysis(con, catalog, relations, contract, _MAIN)
@@ -559,9 +559,9 @@ def help_rows(contract: Contract, name: str) -> list[dict[str, object]]:
     parts: dict[str, Sequence[Param | Column]] = {"parameter": params, "column": contract.columns}
     head = (name, contract.kind, contract.version, contract.summary)
     cells = [
-        (*head, part, each.name, each.type, each.unit, each.doc)
+        (*head, part, member.name, member.type, member.unit, member.doc)
         for part, members in parts.items()
-        for each in members
+        for member in members
     ]
     return [dict(zip(HELP_COLUMNS, row, strict=True)) for row in cells]
 
@@ -573,7 +573,7 @@ def skipped_rows(
     rows: list[dict[str, object]] = []
     for contract, skipped_ranks in skipped.items():
         head = {"analysis": contract.name, "version": contract.version}
-        rows += [head | asdict(each) for each in skipped_ranks]
+        rows += [head | asdict(rank) for rank in skipped_ranks]
         counts = Counter(each.run_id for each in skipped_ranks)
         whole = [run for run, count in counts.items() if count == ranks[run]]
         rows += [{**head, "run_id": run, "rank": None, "reason": "all ranks are skipped"} for run in whole]

@@ -251,8 +251,8 @@ class Selection:
         selected = self.selected()
         for contract in self.spread.announced.values():
             with suppress(TwError):
-                lacking = {each.run_id for each in self._without_tables(contract, selected)}
-                runs = [each for each in selected if each.run not in lacking]
+                lacking = {rank.run_id for rank in self._without_tables(contract, selected)}
+                runs = [run for run in selected if run.run not in lacking]
                 prepared = self.over(runs, self.left_out)._prepared(contract, {})
                 readable = replace(prepared.readable, selected=prepared.capable.selected)
                 if not self.store.is_remote:
@@ -343,7 +343,7 @@ class Selection:
 
         intact, table = self._without_damage(attempt)
         damaged = {each.run for each in capable.selected} - {each.run for each in intact.selected}
-        answered = [each for each in prepared.readable.selected if each.run not in damaged]
+        answered = [run for run in prepared.readable.selected if run.run not in damaged]
         provenance = provenance_of(self.catalog, answered, contract, bound, dependencies.contracts)
         left_out, about_them = self.note(intact.left_out, len(intact.selected))
         lines = (
@@ -420,8 +420,8 @@ class Selection:
         """
         selected = self.selected()
         skipped = self._without_tables(self.catalog.get(name, version, kind="analysis"), selected)
-        runs = {each.run_id for each in skipped}
-        remaining = tuple(each for each in selected if each.run not in runs)
+        runs = {rank.run_id for rank in skipped}
+        remaining = tuple(run for run in selected if run.run not in runs)
         result = self.over(remaining, self.left_out).analyze(name, version, **params)
         notices = result.notices if remaining or not skipped else ()
         return replace(result, skipped=(*skipped, *result.skipped), notices=notices)
@@ -431,11 +431,11 @@ class Selection:
         from tracewarehouse.query.relations import Dependencies
 
         read = Dependencies.of(self.catalog, [analysis]).contracts
-        needed = [each for each in read if each.name not in analysis.optional]
+        needed = [contract for contract in read if contract.name not in analysis.optional]
         lacking = without_tables(self.catalog, needed, selected)
         if not lacking:
             return ()
-        old = [each for each in selected if each.run in lacking]
+        old = [run for run in selected if run.run in lacking]
         other = {(each.run_id, each.rank): each for each in with_capabilities(analysis, old).skipped}
         return tuple(
             other.get((each.run, rank)) or Skipped(each.run, rank, absent_reason(lacking[each.run]))
@@ -505,10 +505,10 @@ class Selection:
     def _exactly(self, names: Iterable[str]) -> tuple[SelectedRun, ...]:
         """The selected runs with these names, which no other spelling selects; reads no other run."""
         if self.runs is not None:
-            return tuple(each for each in self.runs if each.run in names)
+            return tuple(run for run in self.runs if run.run in names)
         index = StoredRuns(self.store)
         versions = [index.version(Match(name)) for name in names if index.find(name, None) == name]
-        return in_order(SelectedRun(each, each.ranks) for each in versions if each is not None)
+        return in_order(SelectedRun(version, version.ranks) for version in versions if version is not None)
 
     def _query_over(
         self, sql: str, named: Mentioned, limits: Limits | None, columns: Columns | None = None
@@ -528,7 +528,7 @@ class Selection:
             intact = intact_runs(self.store, self.catalog, contracts, readable.selected, level, columns=few)
             runs = replace(readable, selected=intact.selected, left_out=intact.left_out)
             copies = few.copies if few is not None else {}
-            skipped = {each: self._skipped(each, runs.selected) for each in named.analyses}
+            skipped = {analysis: self._skipped(analysis, runs.selected) for analysis in named.analyses}
             if spread and limits is not None and runs.selected:
                 table = self._spread_over(spread, runs.selected, read, limits)
             else:
@@ -537,13 +537,13 @@ class Selection:
                     table = query(con, complete, limits or NO_LIMITS)
             if limits is None:
                 return runs, skipped, with_plain_text(table)
-            units = {column.name: column.unit for each in read for column in each.columns}
+            units = {column.name: column.unit for contract in read for column in contract.columns}
             return runs, skipped, with_units(table, units)
 
         runs, skipped, table = self._without_damage(attempt)
         named_runs = {each.run for each in _filtered(selected, sql) or selected}
         listed = dict.fromkeys(
-            each for ranks in skipped.values() for each in ranks if each.run_id in named_runs
+            rank for ranks in skipped.values() for rank in ranks if rank.run_id in named_runs
         )
         used = _used(runs.selected, sql, table)
         left_out, about_them = self.note(runs.left_out, len(runs.selected))
@@ -610,11 +610,11 @@ class Selection:
         current: list[SelectedRun] = []
         unexpired = without_expired(analysis, read, selected)
         skipped: list[Skipped] = [*unexpired.skipped]
-        for each in unexpired.selected:
+        for run in unexpired.selected:
             try:
-                current += readable_runs(self.catalog, read, [each], analysis.optional).selected
+                current += readable_runs(self.catalog, read, [run], analysis.optional).selected
             except SchemaVersionError as error:
-                skipped += [Skipped(each.run, rank, error.message) for rank in each.ranks]
+                skipped += [Skipped(run.run, rank, error.message) for rank in run.ranks]
         return (*skipped, *with_capabilities(analysis, current).skipped)
 
     def scan(self, table: str) -> polars.LazyFrame:
@@ -644,7 +644,7 @@ class Selection:
 
     def _unrecorded(self, read: Iterable[Contract], selected: Sequence[SelectedRun]) -> Iterator[str]:
         """A notice per table of recorded results that some runs do not have."""
-        versions = [each.version for each in selected]
+        versions = [run.version for run in selected]
         for contract in read:
             if contract.is_recorded:
                 analysis = RecordedAnalysis.of(contract, self.catalog)
@@ -656,7 +656,7 @@ class Selection:
 
 
 def _are_recorded(contracts: Iterable[Contract]) -> bool:
-    return any(each.is_recorded for each in contracts)
+    return any(contract.is_recorded for contract in contracts)
 
 
 _NOT_SPREAD = "the query ran in this process: workers only count, sum, and find min or max of one relation"
@@ -696,13 +696,13 @@ def _used(selected: Sequence[SelectedRun], sql: str, table: pa.Table) -> list[Se
     """The runs that an answer is about: those in its rows, else those that the SQL filters by, else all."""
     if "run_id" in table.column_names:
         runs = set(table.column("run_id").unique().to_pylist())
-        return [each for each in selected if each.run in runs]
+        return [run for run in selected if run.run in runs]
     return _filtered(selected, sql) or list(selected)
 
 
 def _filtered(selected: Sequence[SelectedRun], sql: str) -> list[SelectedRun]:
     """The runs that the SQL filters by; empty if it does not name any."""
-    return [each for each in selected if _is_filtered_by(sql, each.run)]
+    return [run for run in selected if _is_filtered_by(sql, run.run)]
 
 
 def _is_filtered_by(sql: str, run: str) -> bool:

@@ -463,7 +463,7 @@ def _change(file: NextFile, store: Store, catalog: Catalog, newest: Mapping[str,
     """Brings a file up to the newest versions; returns the runs that were read, without damaged ones."""
     unchanged = [run for run, brief in newest.items() if file.known.get(run) == brief.number]
     versions = (store.newest(run) for run in newest.keys() - unchanged)
-    changed = in_order(SelectedRun(each, each.ranks) for each in versions if each is not None)
+    changed = in_order(SelectedRun(version, version.ranks) for version in versions if version is not None)
     readable = intact(store, catalog, changed, Level.SIZE)
     present = {*unchanged, *(each.run for each in readable.selected)}
     latest = max((newest[run].order for run in present), default=(0, None))[1]
@@ -496,7 +496,7 @@ def is_current(path: Path, store: Versions, catalog: Catalog, selected: Sequence
             known_numbers = _known(con, _stamp(store, catalog))
     except (Error, WarehouseError):
         return False
-    return known_numbers == {each.run: each.version.number for each in selected}
+    return known_numbers == {run.run: run.version.number for run in selected}
 
 
 def fault(path: Path) -> str | None:
@@ -547,7 +547,7 @@ def _fill(
     relations = relations_of(store, tuple(selected), catalog, tables)
     parts = _parts(relations, tables)
     encoded = [{_RUN_ID: run, "parts": msgspec.json.encode(own).decode()} for run, own in parts.items()]
-    skipped = {each: with_capabilities(each, selected).skipped for each in _analyses(catalog)}
+    skipped = {analysis: with_capabilities(analysis, selected).skipped for analysis in _analyses(catalog)}
     rows: dict[str, Sequence[Mapping[str, object]]] = {
         SKIPPED: skipped_rows({each.run: len(each.ranks) for each in selected}, skipped),
         _PARTS: encoded,

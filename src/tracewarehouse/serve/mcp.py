@@ -310,7 +310,7 @@ class Tools:
     ) -> CallToolResult:
         """Finds analyses, views and tables by words in names, summaries and columns; best matches first."""
         stems = [word.removesuffix("s") for word in re.findall(r"\w+", words.lower()) if len(word) > 2]
-        hits = {each: sum(word_places(each, stems)) for each in warehouse.catalog.answerable()}
+        hits = {contract: sum(word_places(contract, stems)) for contract in warehouse.catalog.answerable()}
         best = sorted((each for each in hits if hits[each]), key=lambda each: -hits[each])[:_MOST_LINES]
         names = ", ".join(each.name for each in best) or "nothing found: use other words"
         return _answered("find", [names], contract_list(best).envelope("list"))
@@ -406,7 +406,7 @@ def _counted(rows: Result, most: int) -> list[str]:
     lines = [f"{plural(len(rows), 'row')}{shown}; {plural(len(rows.skipped), 'rank')} skipped"]
     if rows.contract is not None:
         lines.append(f"{rows.contract.name}: {rows.contract.summary}")
-        units = (f"{each.name} ({each.unit})" for each in rows.columns() if each.unit)
+        units = (f"{column.name} ({column.unit})" for column in rows.columns() if column.unit)
         lines.append(f"units: {', '.join(units)}")
     return lines
 
@@ -424,7 +424,7 @@ def _findings(findings: Result, shown: Sequence[Row]) -> Iterator[str]:
     """A line per finding, with all its ranks and its row of `shown`; figures are those of the worst rank."""
     yield from _limits(findings.recording)
     rows: Sequence[Row] = findings.rows()
-    runs = [each.partition("@v")[0] for each in findings.provenance.runs]
+    runs = [run.partition("@v")[0] for run in findings.provenance.runs]
     yield f"{plural(len(runs), 'run')}: {findings_headline(rows) if rows else 'no finding'}"
     for block in finding_blocks(rows):
         worst = block[0]

@@ -103,7 +103,7 @@ class Given:
         texts = self.many(name)
         if not all(each.isdecimal() and len(each) < 10 for each in texts):
             raise ParamError(f"{name} is not a number", f"write {name}=3")
-        return [int(each) for each in texts]
+        return [int(text) for text in texts]
 
     def rest(self) -> dict[str, str]:
         """The other values, by name."""
@@ -364,7 +364,7 @@ class Server:
 
         def find() -> tuple[SelectedRun, ...]:
             with self.opened() as warehouse, _of_versions(selectors):
-                return tuple(warehouse.selection.one_run(each).selected()[0] for each in selectors)
+                return tuple(warehouse.selection.one_run(selector).selected()[0] for selector in selectors)
 
         return await in_thread(find)
 
@@ -446,7 +446,7 @@ class Server:
         given_runs = [given.one("run"), *given.many("head")[:1]]
         given.end()
         runs = await self.pinned(*given_runs)
-        selectors = [each.selector for each in runs]
+        selectors = [run.selector for run in runs]
         if selectors != given_runs:
             return _to("/report", zip(("run", "head"), selectors, strict=False))
 
@@ -465,9 +465,9 @@ class Server:
         contract = self.catalog.get(given.one("analysis"), kind="analysis")
         given_runs, ranks = given.many("run") or ["@latest"], given.numbers("rank")
         runs = await self.pinned(*given_runs)
-        selectors = [each.selector for each in runs]
+        selectors = [run.selector for run in runs]
         if selectors != given_runs:
-            others = [each for each in request.query_params.multi_items() if each[0] != "run"]
+            others = [item for item in request.query_params.multi_items() if item[0] != "run"]
             return _to("/show", [*others, *(("run", each) for each in selectors)])
         values, measure = dict(request.query_params), given.one("chart", "") or None
 
@@ -475,7 +475,7 @@ class Server:
             with self.opened() as warehouse, _of_versions(selectors):
                 rows = analyzed(warehouse.select(selectors, ranks or None), str(contract.ref), given)
             page = replace(_shown(rows, contract, selectors, measure), place=self.place)
-            hidden = ("analysis", contract.name), *(("run", each) for each in selectors)
+            hidden = ("analysis", contract.name), *(("run", selector) for selector in selectors)
             drawn = Field("chart", "column", choices=tuple(each.name for each in measures(contract.columns)))
             fields: tuple[Field | Param, ...] = (*contract.params, *_OF_ROWS, drawn)
             return _linked("".join(page.html()), Bar(tuple(selectors), "/show", hidden, fields, values))
@@ -515,16 +515,16 @@ class Server:
     async def sql_page(self, request: Request) -> Response:
         """The editor; the query is in the part of the address that is not sent."""
         head = _head("SQL", "One SELECT on tables, views and analyses of all runs; read-only")
-        names = [(each.kind, each.name, each.summary) for each in self.catalog.answerable()]
+        names = [(contract.kind, contract.name, contract.summary) for contract in self.catalog.answerable()]
         return await self.own_page("sql", head, names=names)
 
     async def api_page(self, request: Request) -> Response:
         """What `/api` answers, with the parameters of each analysis."""
         rows = [(f"GET /api/{name}", each.params, each.summary) for name, each in ANSWERS.items()]
         rows.append(("POST /api/query", _QUERY_PARAMS, "The rows of one SELECT."))
-        for each in self.catalog.analyses():
-            params = ", ".join(f"{p.name} ({p.type}, default {p.default})" for p in each.params)
-            rows.append((f"GET /api/show?analysis={each.name}", params, each.summary))
+        for analysis in self.catalog.analyses():
+            params = ", ".join(f"{p.name} ({p.type}, default {p.default})" for p in analysis.params)
+            rows.append((f"GET /api/show?analysis={analysis.name}", params, analysis.summary))
         head = _head("API", "The JSON objects of --json; curl -H 'Authorization: Bearer TOKEN'")
         return await self.own_page("api", head, rows=rows)
 
@@ -549,7 +549,7 @@ def _shown(result: Result, contract: Contract, runs: Sequence[str], measure: str
     command = f"tw show {contract.name} {' '.join(f'--run {each}' for each in runs)}"
     table = result_table(result, contract.name, "Rows", command, most=_MOST_ROWS)
     cards = tuple(_charts(result, contract, measure))
-    skipped = Counter(each.reason for each in result.skipped)
+    skipped = Counter(rank.reason for rank in result.skipped)
     notes = [f"{plural(count, 'rank')} skipped: {cli_text(why)}" for why, count in skipped.items()]
     notes += map(cli_text, result.notices)
     section = Section("rows", "Chart" if cards else "Rows", "", cards, (table,), statements=tuple(notes))

@@ -89,7 +89,7 @@ def shape_of(contract: Contract | None, fields: Sequence[Field]) -> Shape:
         Column(each.name, each.type, "", each.unit or ("count" if is_number(each) else None))
         for each in fields
     )
-    grain = tuple(each.name for each in columns if each.type == "VARCHAR" or each.name in _LOCATION)
+    grain = tuple(column.name for column in columns if column.type == "VARCHAR" or column.name in _LOCATION)
     return Shape("Rows of a query", grain, (), columns)
 
 
@@ -246,10 +246,10 @@ def _histogram(_: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     bins = histogram_bins([row[selected.name] for row in rows], selected.unit)
     scale = Scale.of([bins[-1].high], selected.unit)
     values = [
-        {"low": each.low / scale.divisor, "high": each.high / scale.divisor, "count": each.count}
-        | {"description": each.description}
-        for each in bins
-        if each.count
+        {"low": bin_.low / scale.divisor, "high": bin_.high / scale.divisor, "count": bin_.count}
+        | {"description": bin_.description}
+        for bin_ in bins
+        if bin_.count
     ]
     domain = [bins[0].low / scale.divisor, bins[-1].high / scale.divisor]
     kind = "log" if is_wide(bins[0].low, bins[-1].high) else "linear"
@@ -283,7 +283,7 @@ def _segments(rows: Sequence[Row], key: str) -> tuple[list[Segment], list[str], 
 
 def _stacked(rows: Sequence[Row], key: str) -> Spec:
     segments, shown, note = _segments(rows, key)
-    parts = {each.part: each.category for each in segments}
+    parts = {segment.part: segment.category for segment in segments}
     scale = Scale.of([sum(each.value for each in segments if each.row == row) for row in shown], "ns")
     places = {part: number for number, part in enumerate(parts)}
     values = [
@@ -404,7 +404,7 @@ def page_chart(
     kind, selected = _chosen(shape, rows, measure)
     if selected is None:
         segments, stacks, note = _segments(_divided(shape, rows), "part")
-        parts = {each.part: each.category for each in segments}
+        parts = {segment.part: segment.category for segment in segments}
         legend = tuple((category, part) for part, category in parts.items())
         return f"by category{note}", stacked_bars(segments, stacks, [*parts], ""), legend
     name, unit = selected.name, selected.unit

@@ -165,10 +165,10 @@ def stacked_bars(
     top = 16 if axis_title else 0
     labels, left = row_labels(rows, step, axis_title, top)
     places: list[tuple[Segment, float, float]] = []
-    for each in sorted(segments, key=lambda each: parts.index(each.part)):
-        start = ends[each.row]
-        ends[each.row] += each.value / scale.divisor
-        places.append((each, start, ends[each.row]))
+    for segment in sorted(segments, key=lambda segment: parts.index(segment.part)):
+        start = ends[segment.row]
+        ends[segment.row] += segment.value / scale.divisor
+        places.append((segment, start, ends[segment.row]))
     axis = Axis.of(0, max(ends.values(), default=0.0), scale.unit, is_nice=True)
 
     def place(value: float) -> float:
@@ -479,10 +479,10 @@ def histogram(bins: Sequence[Bin], quantity: str, unit: str | None) -> Chart:
 
     def draw(x: Place, y: Place) -> Iterator[str]:
         bars = ""
-        for each in bins:
-            if each.count:
-                left, right = x(each.low / scale.divisor), x(each.high / scale.divisor)
-                bars += rect(left, right, y(each.count), y(0), each.description)
+        for bin_ in bins:
+            if bin_.count:
+                left, right = x(bin_.low / scale.divisor), x(bin_.high / scale.divisor)
+                bars += rect(left, right, y(bin_.count), y(0), bin_.description)
         yield element("g", bars, fill=color("plain"), stroke=color("paper"))
 
     low, high = bins[0].low / scale.divisor, bins[-1].high / scale.divisor

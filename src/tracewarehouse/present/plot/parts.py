@@ -194,7 +194,7 @@ def line(points: Iterable[tuple[float, float]], *, is_stepped: bool = False, **a
 
 def text_width(words: str, size: float = _LABEL) -> float:
     """An estimate of the width of a text, rather too large."""
-    ems = sum(0.36 if each in _NARROW else 0.92 if each in _WIDE else 0.62 for each in words)
+    ems = sum(0.36 if word in _NARROW else 0.92 if word in _WIDE else 0.62 for word in words)
     return ems * size
 
 

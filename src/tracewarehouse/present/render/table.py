@@ -155,7 +155,7 @@ def values(rows: pa.Table) -> list[tuple[object, ...]]:
 
 def markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]], code: Collection[str] = ()) -> str:
     """`rows` as a Markdown table with the same cell texts, escaped; those of columns in `code` as code."""
-    sides = ["---:" if is_number(each) else "---" for each in fields]
+    sides = ["---:" if is_number(field) else "---" for field in fields]
     lines = [[_escaped(one_line(each.name)) for each in fields], sides]
     for row in rows:
         shown = [_cell(each, value) for each, value in zip(fields, row, strict=True)]

@@ -141,7 +141,7 @@ class ReportData:
         """Why analyses have no rows of a run of an earlier release → their names, of those that were run."""
         found: dict[str, list[str]] = {}
         for name, result in self._results.items():
-            for reason in dict.fromkeys(cli_text(each.reason) for each in result.skipped):
+            for reason in dict.fromkeys(cli_text(rank.reason) for rank in result.skipped):
                 if reason.startswith(WITHOUT_TABLES):
                     found.setdefault(reason, []).append(name)
         return found
@@ -149,8 +149,8 @@ class ReportData:
     def missing_reason(self, name: str) -> str:
         """Why an analysis has no rows, or which ranks it excludes; empty if it covers all ranks."""
         counts: dict[str, int] = {}
-        for each in self.result(name).skipped:
-            reason = cli_text(each.reason)
+        for rank in self.result(name).skipped:
+            reason = cli_text(rank.reason)
             counts[reason] = counts.get(reason, 0) + 1
         return "; ".join(
             reason if count == self.ranks else f"{count} of {self.ranks} ranks: {reason}"

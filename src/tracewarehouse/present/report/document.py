@@ -484,7 +484,7 @@ class Listing(Struct, frozen=True):
 
 def tables(data: ReportData, *listings: Listing) -> tuple[Table, ...]:
     """A table for each analysis that has rows."""
-    return tuple(_listed(data, each) for each in listings if data.has_rows(each.name))
+    return tuple(_listed(data, listing) for listing in listings if data.has_rows(listing.name))
 
 
 def _listed(data: ReportData, listing: Listing) -> Table:

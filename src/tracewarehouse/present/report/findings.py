@@ -215,14 +215,14 @@ def _host_sentence(data: ReportData, findings: Result) -> str:
         share = percent(rows[0]["ns"], rows[0]["total_ns"])
         operator = label(rows[0]["name"])
         return f"No GPU activities were recorded; {operator} takes {share} of operator time on the host."
-    reasons = list(dict.fromkeys(each.reason.partition(":")[0] for each in findings.skipped))
+    reasons = list(dict.fromkeys(rank.reason.partition(":")[0] for rank in findings.skipped))
     return f"This run cannot be analyzed: {and_list(reasons) or 'nothing was recorded'}."
 
 
 def skipped_checks(findings: Result) -> Iterator[str]:
     """Which checks were skipped why, as a sentence."""
     reasons = list(dict.fromkeys(each.reason for each in findings.skipped))
-    ranks = {each.rank for each in findings.skipped}
+    ranks = {rank.rank for rank in findings.skipped}
     if reasons:
         yield f"Checks were skipped on {plural(len(ranks), 'rank')}: {'; '.join(reasons)}."
 

@@ -403,7 +403,7 @@ class _Tree:
             own=self._share(row["self_ns"]),
             note=self.outliers.get(path, ""),
             children=self.nodes(path, depth + 1) if row["depth"] is not None else (),
-            is_open=depth < _OPEN_DEPTH or any(each.startswith(f"{path} > ") for each in self.outliers),
+            is_open=depth < _OPEN_DEPTH or any(outlier.startswith(f"{path} > ") for outlier in self.outliers),
         )
 
     def _text(self, row: Row) -> str:

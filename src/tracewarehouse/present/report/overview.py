@@ -297,7 +297,7 @@ def _part_tiles(data: ReportData, account: Account) -> Iterator[Tile]:
         note = f"most: {idle_cause(cause)}" if sum(idle.values()) >= 0.001 * account.total_ns else ""
         parts.append(("idle", cause, [*idle], note, "host"))
     for name, color, categories, note, section in parts:
-        ns, total = sum(account.times.get(each, 0) for each in categories), account.total_ns
+        ns, total = sum(account.times.get(category, 0) for category in categories), account.total_ns
         steps = _by_step(data, account, categories) if account.whole == "step" else ()
         yield Tile(name, percent(ns, total), note, section, color, ns / total, steps)
 

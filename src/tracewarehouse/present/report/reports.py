@@ -144,7 +144,7 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             facts=run_facts(data, info),
             verdict=run_verdict(data, findings),
             tiles=(*inference_tiles(data), *run_tiles(data)),
-            sections=(*(each for each in sections if not each.is_empty), limits),
+            sections=(*(section for section in sections if not section.is_empty), limits),
             footer=f"tracewarehouse {__version__}, {data.selected.selector}",
             recording=recording_verdict(findings.recording),
         )
@@ -267,7 +267,7 @@ def _limits_section(change: Change) -> Iterator[Section]:
 
 
 def _comparability_card(change: Change) -> Card:
-    warnings = [each.message for each in change.differences if each.is_warning]
+    warnings = [difference.message for difference in change.differences if difference.is_warning]
     others = [each.message for each in change.differences if not each.is_warning]
     text = f"Warning: {and_list(warnings)}." if warnings else "The two sides are comparable."
     other_sentence = f"Other differences: {'; '.join(others)}." if others else "No other differences found."
@@ -317,7 +317,7 @@ def _breakdown_sections(change: Change) -> Iterator[Section]:
 def _is_known(breakdown: Breakdown, level: str) -> bool:
     """Whether the traces have modules, or FLOP and bytes of operators."""
     parts = (row.part for row in breakdown.level(level).rows if not row.part.startswith(("(", "idle_")))
-    return level == "modules" and any(parts) or any(each.endswith(("(flop)", "(bytes)")) for each in parts)
+    return level == "modules" and any(parts) or any(part.endswith(("(flop)", "(bytes)")) for part in parts)
 
 
 def _breakdown_summary(breakdown: Breakdown) -> str:
@@ -486,7 +486,7 @@ def many_runs(side: Selection, findings: Result, measured: Sequence[Measured], n
             *_costs(side),
         ),
         footer=f"tracewarehouse {__version__}",
-        legend=tuple(name for name in CATEGORIES if any(name in each for each in parts.values())),
+        legend=tuple(name for name in CATEGORIES if any(name in part for part in parts.values())),
     )
 
 
@@ -499,7 +499,7 @@ def _costs(side: Selection) -> Iterator[Section]:
         for name, rows in results.items()
         if len(rows)
     )
-    notices = dict.fromkeys(cli_text(each) for rows in results.values() for each in rows.notices)
+    notices = dict.fromkeys(cli_text(notice) for rows in results.values() for notice in rows.notices)
     if tables:
         summary = "By month, from recorded results, the largest first."
         yield Section("costs", "What costs most", summary, tables=tables, statements=tuple(notices))

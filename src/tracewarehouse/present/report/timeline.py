@@ -168,7 +168,7 @@ def _steps(
     median = median_step(data) if periods and not marked_steps else None
     marked_steps += [] if median is None else [median]
     beside = {step + by for step in marked_steps for by in (-1, 0, 1)}
-    return marked_steps, tuple(sorted(beside & {each.step for each in periods}))
+    return marked_steps, tuple(sorted(beside & {period.step for period in periods}))
 
 
 def _spans(
@@ -179,9 +179,9 @@ def _spans(
     ranks: Sequence[int],
 ) -> Iterator[Span]:
     """The periods of drawn steps, and the times of marks with half of their length on each side."""
-    for each in periods:
-        if each.step in steps:
-            yield replace(each, factor=_OF_STEP if each.step in marked_steps else _OF_NEIGHBOR)
+    for period in periods:
+        if period.step in steps:
+            yield replace(period, factor=_OF_STEP if period.step in marked_steps else _OF_NEIGHBOR)
     for mark in marks:
         half = (mark.end_ns - mark.start_ns) // 2 + 1
         for rank in ranks:
@@ -231,9 +231,9 @@ def _periods(data: ReportData, offsets: Mapping[int, int]) -> list[Span]:
 def _steps_of(mark: Span, periods: Iterable[Span]) -> list[int]:
     """The first and the last step that a mark overlaps."""
     steps = sorted(
-        each.step
-        for each in periods
-        if each.rank == mark.rank and each.start_ns <= mark.end_ns and each.end_ns > mark.start_ns
+        period.step
+        for period in periods
+        if period.rank == mark.rank and period.start_ns <= mark.end_ns and period.end_ns > mark.start_ns
     )
     return [steps[0], steps[-1]] if steps else []
 
@@ -368,7 +368,7 @@ def _view(step: int | None, rows: Sequence[Row], periods: Sequence[Span]) -> tup
     gpu = [row for row in rows if row["lane"] == "gpu" and row["category"] != "idle_outside"]
     if step is not None:
         of_step = [row for row in gpu if row["step"] == step]
-        own = [each for each in periods if each.step == step]
+        own = [period for period in periods if period.step == step]
         return (
             _extent(of_step)
             if of_step
@@ -445,12 +445,12 @@ def timeline_json(drawn: Timeline) -> str:
         "median": drawn.median_rank,
         "marks": [
             {
-                "key": each.key,
-                "rank": each.rank,
-                "from": each.start_ns - origin_ns,
-                "to": each.end_ns - origin_ns,
+                "key": mark.key,
+                "rank": mark.rank,
+                "from": mark.start_ns - origin_ns,
+                "to": mark.end_ns - origin_ns,
             }
-            for each in drawn.marks
+            for mark in drawn.marks
         ],
         "names": [_shortened(name) for name in names],
         "categories": [
