@@ -125,8 +125,8 @@ def _ranges_text(ranges: Iterable[tuple[int, int]]) -> str:
 
 def missing_ranks(present: Iterable[int], expected: int | None) -> tuple[int, str]:
     """The number of expected ranks that are missing, and which, as by `rank_list`, up to `_NAMED_RANGES`."""
-    end = expected or 0
-    edges = [-1, *sorted(rank for rank in present if 0 <= rank < end), end]
+    count = expected or 0
+    edges = [-1, *sorted(rank for rank in present if 0 <= rank < count), count]
     gaps = [(before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1]
     ellipsis = ", …" if len(gaps) > _NAMED_RANGES else ""
     return sum(last - first + 1 for first, last in gaps), _ranges_text(gaps[:_NAMED_RANGES]) + ellipsis

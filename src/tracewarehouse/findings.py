@@ -51,11 +51,11 @@ def is_of_one_rank(finding: Mapping[str, Any]) -> bool:
 
 def finding_fields(rule: Contract) -> tuple[Field, ...]:
     """The columns of findings: those of every rule, with the rule's name after the rank."""
-    own = [Field(column.name, column.type, column.unit) for column in rule.columns]
-    own.append(Field("source", "VARCHAR"))
+    fields = [Field(column.name, column.type, column.unit) for column in rule.columns]
+    fields.append(Field("source", "VARCHAR"))
     keys = ("run_id", "rank")
-    first = [each for each in own if each.name in keys]
-    return (*first, Field("rule", "VARCHAR"), *(each for each in own if each.name not in keys))
+    location = [each for each in fields if each.name in keys]
+    return (*location, Field("rule", "VARCHAR"), *(each for each in fields if each.name not in keys))
 
 
 def apply_rules(
@@ -281,10 +281,10 @@ def _merged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _more_ns(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> int:
     """What a cause costs a rank more than most others: what all of them lose makes none of them late."""
     key = itemgetter("run_id", "rule")
-    others = [
+    others_ns = [
         each["saving_ns"] or 0 for each in rows if key(each) == key(row) and each["rank"] != row["rank"]
     ]
-    return int(row["saving_ns"] or 0) - sorted(others or [0])[(len(others) - 1) // 2]
+    return int(row["saving_ns"] or 0) - sorted(others_ns or [0])[(len(others_ns) - 1) // 2]
 
 
 def _sort_key(row: Mapping[str, Any]) -> tuple[object, ...]:
@@ -341,12 +341,12 @@ def _skipped(results: Mapping[str, Result], ranks: Sequence[tuple[str, int]]) ->
 
 def _provenance(results: Sequence[Result]) -> Provenance:
     """The provenance of all rows; `params` has those of each rule, by rule and version."""
-    first = results[0].provenance
+    any_provenance = results[0].provenance
     by_rule = {f"{each.provenance.analysis}@{each.provenance.version}": each.provenance for each in results}
     return Provenance(
-        tool=first.tool,
-        runs=first.runs,
+        tool=any_provenance.tool,
+        runs=any_provenance.runs,
         params={rule: each.params for rule, each in by_rule.items()},
         tables={name: number for each in by_rule.values() for name, number in each.tables.items()},
-        ranks=first.ranks,
+        ranks=any_provenance.ranks,
     )

@@ -65,20 +65,20 @@ def location(path: str | PathLike[str] | StoreUrl, options: Mapping[str, object]
 
 def store_url(text: str, options: Mapping[str, object] | None = None) -> StoreUrl:
     """A checked URL; raises WarehouseError for an unknown scheme, credentials or a query in it."""
-    parts = urlsplit(text)
-    scheme = parts.scheme.lower()
-    container = "" if scheme != "abfss" or parts.netloc.count("@") != 1 else parts.netloc.split("@")[0]
+    url = urlsplit(text)
+    scheme = url.scheme.lower()
+    container = "" if scheme != "abfss" or url.netloc.count("@") != 1 else url.netloc.split("@")[0]
     if scheme not in SCHEMES:
         listed = ", ".join(f"{each}://" for each in SCHEMES)
         raise WarehouseError(f"{scheme}:// is not supported", f"use a folder, or one of {listed}")
-    if parts.query or parts.fragment or ("@" in parts.netloc and (not container or ":" in container)):
+    if url.query or url.fragment or ("@" in url.netloc and (not container or ":" in container)):
         raise WarehouseError(
             f"the {scheme}:// URL has credentials or a query string",
             "set credentials in the environment, and name only bucket and path",
         )
-    if not parts.netloc:
+    if not url.netloc:
         raise WarehouseError(f"{text}: no bucket", f"write it as {scheme}://BUCKET/PATH")
-    return StoreUrl(f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}", _checked(options or {}))
+    return StoreUrl(f"{scheme}://{url.netloc}{url.path.rstrip('/')}", _checked(options or {}))
 
 
 def _checked(options: Mapping[str, object]) -> tuple[tuple[str, str], ...]:

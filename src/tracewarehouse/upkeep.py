@@ -185,8 +185,8 @@ def _derive_again(selection: Selection, key: str, ranks: Sequence[int], dry_run:
         for rank in selected.by_rank:
             by_scopes[stored_scopes(rank)].append(rank.rank)
         for scopes, scope_ranks in by_scopes.items():
-            part = selection.select(runs=name).select(ranks=scope_ranks).selected()[0]
-            derive(selection.store, selection.catalog, part, ScopeRequest(scopes))
+            subset = selection.select(runs=name).select(ranks=scope_ranks).selected()[0]
+            derive(selection.store, selection.catalog, subset, ScopeRequest(scopes))
     except TwError as error:
         hint = hints.derive("critical_path", name)
         text = hints.fill("critical_path lost: {}; {}", error.message, hint)

@@ -250,9 +250,9 @@ def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
     """
     from tracewarehouse.devtools import checkout
 
-    new = checkout.release(Path.cwd(), names, retire=retire)
-    text = "".join(f"{each.status} {each.ref}\n" for each in new) or "nothing to release\n"
-    session.out.print_text(text, [{"name": str(locked.ref), "status": locked.status} for locked in new])
+    changed = checkout.release(Path.cwd(), names, retire=retire)
+    text = "".join(f"{each.status} {each.ref}\n" for each in changed) or "nothing to release\n"
+    session.out.print_text(text, [{"name": str(locked.ref), "status": locked.status} for locked in changed])
 
 
 @command("tw dev wheels /tmp/wheels", "tw dev wheels /tmp/wheels manylinux_2_17_x86_64", parent=dev)

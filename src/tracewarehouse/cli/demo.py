@@ -64,10 +64,10 @@ def demo(session: Session, /) -> None:
     change = warehouse.diff(before, after).changes()
     findings = warehouse.check(after)
     commands = _commands(before, after, findings.rows()[0]["rank"], _warehouse_option(session.warehouse))
-    place = f"two simulated runs of {RANKS} ranks"
-    state = f"Ingested {place} into {session.warehouse}:"
+    what_runs = f"two simulated runs of {RANKS} ranks"
+    state = f"Ingested {what_runs} into {session.warehouse}:"
     if not is_new:
-        state = f"{session.warehouse} already has {place}:"
+        state = f"{session.warehouse} already has {what_runs}:"
     *sentences, _ = findings_brief(findings, stated(findings), "")
     blocks = [
         f"{state}\n{before} and {after}. The second one contains injected faults;\n"

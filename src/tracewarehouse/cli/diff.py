@@ -456,10 +456,10 @@ def init(session: Session, /, system: str) -> None:
     Without --output, the file is .github/workflows/performance.yml, .gitlab/performance.yml or tw-epilog.sh.
     An existing file is kept.
     """
-    name, place = _FILES[system]
+    name, default_path = _FILES[system]
     from tracewarehouse.cli.output import write_text
 
-    path = session.output or Path(place)
+    path = session.output or Path(default_path)
     if path.exists():
         raise TwError(f"{path} exists", "choose another file with --output, or remove it")
     path.parent.mkdir(parents=True, exist_ok=True)

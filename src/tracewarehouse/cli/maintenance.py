@@ -78,8 +78,8 @@ def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...],
     lines = []
     for step in report.steps:
         verb = "lost" if step.is_loss else "failed" if step.is_failure else "would do" if dry_run else "done"
-        place = step.key or step.run
-        lines.append(f"{verb}: {f'{place}: ' if place else ''}{cli_text(step.what)}")
+        subject = step.key or step.run
+        lines.append(f"{verb}: {f'{subject}: ' if subject else ''}{cli_text(step.what)}")
     for problem in report.problems:
         session.out.notice(f"left: {problem.path}: {cli_text(problem.what)}")
     rows = [{**asdict(step), "what": cli_text(step.what)} for step in report.steps]
@@ -258,8 +258,8 @@ def secrets(
     from tracewarehouse.formats.redact.rules import policy_of
     from tracewarehouse.ingest.secrets import scan_traces
 
-    place = session.warehouse
-    folder = place if isinstance(place, Path) else session.open().store.folder
+    root = session.warehouse
+    folder = root if isinstance(root, Path) else session.open().store.folder
     _print(session, scan_traces(paths, policy_of(folder)))
 
 

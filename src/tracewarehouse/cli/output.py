@@ -94,8 +94,8 @@ def _folded_row(contract: Contract, rows: Sequence[Cells], groups: Sequence[str]
         elif column.aggregate is not None:
             yield _aggregate(column.aggregate, cells, column.name)
         else:  # an identifier that all rows share
-            first, *others = cells[column.name]
-            is_shared = column.unit in (None, "id") and all(value == first for value in others)
+            first, *other_values = cells[column.name]
+            is_shared = column.unit in (None, "id") and all(value == first for value in other_values)
             yield first if is_shared else None
 
 

@@ -36,8 +36,8 @@ def resolve(
     paths = [name for name in names if _is_path(session, name)]
     if not paths:
         return tuple(names)
-    if others := [name for name in names if name not in paths]:
-        raise click.UsageError(f"{paths[0]} is a path, {others[0]} a run: give runs or paths, not both")
+    if runs := [name for name in names if name not in paths]:
+        raise click.UsageError(f"{paths[0]} is a path, {runs[0]} a run: give runs or paths, not both")
     session.prefer_text()  # an answer for a reader
     return _stored(session, paths, by_name, may_be_empty)
 

@@ -215,17 +215,18 @@ def _facts(contract: Contract) -> str:
 
 def _columns(contract: Contract) -> Iterator[str]:
     rows = []
-    for c in contract.columns:
-        unit = (c.unit or "") + (", signed" if c.signed else "")
-        rows.append((f"`{c.name}`", c.type, unit, "yes" if c.null else "", c.better or "", c.doc))
+    for column in contract.columns:
+        unit = (column.unit or "") + (", signed" if column.signed else "")
+        facts = (column.type, unit, "yes" if column.null else "", column.better or "", column.doc)
+        rows.append((f"`{column.name}`", *facts))
     return _table(("column", "type", "unit", "null", "better", "meaning"), rows)
 
 
 def _params(contract: Contract) -> Iterator[str]:
     rows = []
-    for p in contract.params:
-        default = "" if p.default is None else f"`{p.default}`"
-        rows.append((f"`{p.name}`", p.type, default, p.unit or "", _allowed(p), p.doc))
+    for param in contract.params:
+        default = "" if param.default is None else f"`{param.default}`"
+        rows.append((f"`{param.name}`", param.type, default, param.unit or "", _allowed(param), param.doc))
     return _table(("parameter", "type", "default", "unit", "allowed", "meaning"), rows)
 
 
@@ -292,11 +293,11 @@ def release(root: Path, names: Iterable[str] = (), *, retire: bool = False) -> l
     """
     catalog = Catalog.read(sql_folder_of(root))
     lock = read_lock(catalog.folder)
-    new = _retired(catalog, lock, names) if retire else _released(catalog, lock, names)
-    if new:
-        text = write_lock({**lock, **{locked.ref: locked for locked in new}})
+    changed = _retired(catalog, lock, names) if retire else _released(catalog, lock, names)
+    if changed:
+        text = write_lock({**lock, **{locked.ref: locked for locked in changed}})
         (catalog.folder / "released.lock").write_text(text, encoding="utf-8")
-    return new
+    return changed
 
 
 def sql_folder_of(root: Path) -> Path:
@@ -315,16 +316,16 @@ def _released(catalog: Catalog, lock: dict[Ref, Locked], names: Iterable[str]) -
     for broken in check_lock(catalog):
         raise ContractError(f"{broken.location}: {broken.message}", broken.remedy)
     selected = [catalog.get(name) for name in names] or list(catalog.contracts.values())
-    contracts = {c.ref: c for contract in selected for c in (*catalog.closure(contract), contract)}
+    contracts = {each.ref: each for contract in selected for each in (*catalog.closure(contract), contract)}
     return [
-        Locked(ref, "released", catalog.own_hash(c), catalog.effective_hash(c))
-        for ref, c in sorted(contracts.items())
+        Locked(ref, "released", catalog.own_hash(each), catalog.effective_hash(each))
+        for ref, each in sorted(contracts.items())
         if ref not in lock
     ]
 
 
 def _retired(catalog: Catalog, lock: dict[Ref, Locked], names: Iterable[str]) -> list[Locked]:
-    new = []
+    retired = []
     for name in names:
         locked = next((locked for ref, locked in lock.items() if str(ref) == name), None)
         if locked is None:
@@ -334,8 +335,8 @@ def _retired(catalog: Catalog, lock: dict[Ref, Locked], names: Iterable[str]) ->
             raise ContractError(
                 f"{source}:1: {name} still exists", "delete the file, then retire the version"
             )
-        new.append(Locked(locked.ref, "retired", locked.own, locked.effective))
-    return new
+        retired.append(Locked(locked.ref, "retired", locked.own, locked.effective))
+    return retired
 
 
 def generated(catalog: Catalog, root: Path) -> dict[Path, str]:

@@ -77,23 +77,23 @@ def _near(body: Sequence[Token], index: int) -> str:
 
 
 def _wildcards(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(body):
-        before = _near(body, n - 1)
-        is_star = token.text == "*" and (before in ("SELECT", "DISTINCT", ",", ".") or n == 0)
-        if is_star or token.text == "*" and before == "(" and _near(body, n - 2) == "COLUMNS":
+    for index, token in enumerate(body):
+        before = _near(body, index - 1)
+        is_star = token.text == "*" and (before in ("SELECT", "DISTINCT", ",", ".") or index == 0)
+        if is_star or token.text == "*" and before == "(" and _near(body, index - 2) == "COLUMNS":
             yield token, "SELECT * hides which columns are read", "name the columns"
         if token.text.upper() == "FROM" and before == "(":
             yield token, "FROM without SELECT hides which columns are read", "write SELECT and the columns"
-        is_columns_call = _near(body, n + 1) == "(" and _near(body, n + 2) == "*"
+        is_columns_call = _near(body, index + 1) == "(" and _near(body, index + 2) == "*"
         if token.kind == "word" and token.text.upper() in UNNAMED_COLUMNS and not is_columns_call:
             yield token, f"{token.text.upper()} hides which columns are read", "name the columns"
 
 
 def _truncations(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(body):
+    for index, token in enumerate(body):
         word = token.text.upper() if token.kind == "word" else ""
         if word in ("LIMIT", "OFFSET", "FETCH", "TABLESAMPLE") or (
-            word == "SAMPLE" and _near(body, n - 1) == "USING"
+            word == "SAMPLE" and _near(body, index - 1) == "USING"
         ):
             yield token, f"{word} truncates the result", "remove it: output options limit the rows"
         if word == "ORDER" and token.depth == 0:
@@ -101,10 +101,10 @@ def _truncations(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, st
 
 
 def _functions(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(body):
-        if token.kind != "word" or _near(body, n - 1) == ".":
+    for index, token in enumerate(body):
+        if token.kind != "word" or _near(body, index - 1) == ".":
             continue
-        name, is_called = token.text.lower(), _near(body, n + 1) == "("
+        name, is_called = token.text.lower(), _near(body, index + 1) == "("
         bare = name.startswith(("current_", "local"))
         if name in NOT_REPEATABLE and (is_called or bare):
             yield token, f"{name} is not deterministic", "read the value from a table or a parameter"
@@ -114,23 +114,23 @@ def _functions(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str,
 
 
 def _constants(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(body):
+    for index, token in enumerate(body):
         if token.kind != "number" or token.text in PLAIN_NUMBERS:
             continue
-        neighbors = {_near(body, n - 1), _near(body, n + 1)}
+        neighbors = {_near(body, index - 1), _near(body, index + 1)}
         if neighbors & FACTORS and re.fullmatch(r"10+", token.text):
             continue  # a conversion of units
-        if neighbors & COMPARISONS or _near(body, n - 3) == "BETWEEN":
+        if neighbors & COMPARISONS or _near(body, index - 3) == "BETWEEN":
             remedy = "make it a parameter in [params], with a unit"
             yield token, f"{token.text} is a tuning constant", remedy
 
 
 def _older_shells(contract: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
     """Expressions that DuckDB 2 stores in a file in a form that the DuckDB 1.5 shell cannot read."""
-    for n, token in enumerate(body):
-        if contract.kind == "table" or token.text not in ("lead", "lag") or _near(body, n + 1) != "(":
+    for at, token in enumerate(body):
+        if contract.kind == "table" or token.text not in ("lead", "lag") or _near(body, at + 1) != "(":
             continue
-        inside = body[n + 2 :]
+        inside = body[at + 2 :]
         end = next((k for k, each in enumerate(inside) if each.depth == token.depth), len(inside))
         if any(each.text == "," and each.depth == token.depth + 1 for each in inside[:end]):
             remedy = f"write coalesce({token.text}(x) OVER …, other)"
@@ -139,8 +139,8 @@ def _older_shells(contract: Contract, body: Sequence[Token]) -> Iterator[tuple[T
 
 def _quadratic(_: Contract, body: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
     """`last_value(x IGNORE NULLS) OVER …`: for each row, DuckDB goes back to the last value."""
-    for n, token in enumerate(body):
-        if token.text.upper() == "IGNORE" and _near(body, n + 1) == "NULLS":
+    for index, token in enumerate(body):
+        if token.text.upper() == "IGNORE" and _near(body, index + 1) == "NULLS":
             remedy = "take a running max() of the row number and the value, packed into one number"
             yield token, "IGNORE NULLS takes quadratic time where values are rare", remedy
 
@@ -149,14 +149,14 @@ RULES: tuple[Rule, ...] = (_wildcards, _truncations, _functions, _constants, _ol
 
 
 def _spelling(body: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(body):
-        if token.kind not in ("word", "quoted") or token.kind == "quoted" and _near(body, n - 1) == ".":
+    for index, token in enumerate(body):
+        if token.kind not in ("word", "quoted") or token.kind == "quoted" and _near(body, index - 1) == ".":
             continue  # a quoted key of a struct is spelled as in the trace
         text, name = token.text.strip('"'), token.text.strip('"').lower()
-        before = _near(body, n - 1)
+        before = _near(body, index - 1)
         if token.kind == "word" and text != text.upper() and before != ".":
             is_reserved = keywords.get(name) == "reserved" or name in ALWAYS_UPPER
-            is_function = name in ("left", "right") and _near(body, n + 1) == "("
+            is_function = name in ("left", "right") and _near(body, index + 1) == "("
             if before == "::" and name in TYPES or is_reserved and not is_function:
                 yield token, f"keyword {text} is not upper case", f"write {text.upper()}"
                 continue
@@ -168,28 +168,28 @@ def _spelling(body: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[tu
 
 def _keys(contracts: Iterable[Contract], body: Sequence[Token]) -> set[str]:
     """Names that identify rows: grain and id columns, row numbers, and their aliases."""
-    keys = {name for c in contracts for name in c.grain}
-    keys |= {column.name for c in contracts for column in c.columns if column.unit == "id"}
+    keys = {name for contract in contracts for name in contract.grain}
+    keys |= {column.name for contract in contracts for column in contract.columns if column.unit == "id"}
     keys -= {"run_id", "rank"}
     numbered: set[int] = set()
-    for n, token in enumerate(body):
+    for index, token in enumerate(body):
         if token.text == "row_number":
             numbered.add(token.depth)
         elif token.text in (",", "FROM"):
             numbered.discard(token.depth)
-        elif token.text == "AS" and (_near(body, n - 1).lower() in keys or token.depth in numbered):
-            keys.add(_near(body, n + 1).lower())
+        elif token.text == "AS" and (_near(body, index - 1).lower() in keys or token.depth in numbered):
+            keys.add(_near(body, index + 1).lower())
     return keys
 
 
 def _windows(body: Sequence[Token], keys: Collection[str]) -> Iterator[tuple[Token, str, str]]:
-    for n, token in enumerate(body):
-        is_frame = _near(body, n + 1) in ("BETWEEN", "UNBOUNDED", "CURRENT") or (
-            n + 1 < len(body) and body[n + 1].kind in ("number", "param")
+    for index, token in enumerate(body):
+        is_frame = _near(body, index + 1) in ("BETWEEN", "UNBOUNDED", "CURRENT") or (
+            index + 1 < len(body) and body[index + 1].kind in ("number", "param")
         )
         if token.text != "ROWS" or not is_frame:
             continue
-        order = _order_of(body, n)
+        order = _order_of(body, index)
         if order is not None and not order & set(keys):
             remedy = "end its ORDER BY with a unique column such as event_id"
             yield token, "the order of a window with ROWS is not unique", remedy
@@ -213,7 +213,7 @@ def _order_of(body: Sequence[Token], rows: int) -> set[str] | None:
 
 def _last_order(body: Sequence[Token]) -> list[str]:
     """The words of the last ORDER BY, up to its closing parenthesis; none without an ORDER BY."""
-    last = max((n for n, token in enumerate(body) if token.text == "ORDER"), default=len(body))
+    last = max((index for index, token in enumerate(body) if token.text == "ORDER"), default=len(body))
     within = takewhile(lambda token: token.depth >= body[last].depth, body[last:])
     return ["(", *(token.text for token in within)]
 

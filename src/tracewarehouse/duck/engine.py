@@ -243,11 +243,11 @@ def _with_valid_text(call: Callable[[], T]) -> T:
 
 def query_error(error: Exception, place: str = "") -> QueryError:
     """DuckDB's error as QueryError: the message is its first line with the line of the SQL."""
-    first, _, rest = str(error).strip().partition("\n")
-    lines = [line.strip() for line in rest.splitlines() if line.strip(" ^")]
+    summary, _, details = str(error).strip().partition("\n")
+    lines = [line.strip() for line in details.splitlines() if line.strip(" ^")]
     numbers = [line.removeprefix("LINE ") for line in lines if line.startswith("LINE ")]
     hint = "\n".join(line for line in lines if not line.startswith("LINE "))
-    return QueryError(f"{place}{first}" + (f" (line {numbers[0]})" if numbers else ""), hint or None)
+    return QueryError(f"{place}{summary}" + (f" (line {numbers[0]})" if numbers else ""), hint or None)
 
 
 def is_unreadable(error: BaseException | None) -> bool:
@@ -302,12 +302,13 @@ def _column_diff(declared: list[str], found: list[str]) -> str:
     from difflib import SequenceMatcher
 
     pairs: list[tuple[str, str]] = []
-    for tag, a, b, c, d in SequenceMatcher(None, declared, found, autojunk=False).get_opcodes():
+    matcher = SequenceMatcher(None, declared, found, autojunk=False)
+    for tag, first, last, first_found, last_found in matcher.get_opcodes():
         if tag != "equal":
-            pairs += zip_longest(declared[a:b], found[c:d], fillvalue="-")
-    width = max(len("declared"), *(len(a) for a, _ in pairs))
+            pairs += zip_longest(declared[first:last], found[first_found:last_found], fillvalue="-")
+    width = max(len("declared"), *(len(name) for name, _ in pairs))
     rows = [("declared", "found"), *pairs]
-    return "\n".join(f"  {a:<{width}}  {b}" for a, b in rows)
+    return "\n".join(f"  {name:<{width}}  {name_found}" for name, name_found in rows)
 
 
 def _column_hint(declared: list[str], found: list[str]) -> str:

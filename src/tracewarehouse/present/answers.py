@@ -377,13 +377,13 @@ def _ingest_headline(report: IngestReport) -> str:
     ranks = {(file.run, file.rank) for file in report.stored}  # several files may belong to one
     runs = {run for run, _ in ranks}
     ingested = f"ingested {plural(len(ranks), 'rank')} of {plural(len(runs), 'run')}"
-    others = {
+    other_states = {
         "refused": len({file.path for file in report.of("refused")}),
         "damaged": len(report.of("damaged")),
         "pending": sum(file.content is None for file in report.of("pending")),
         "already stored": len(report.of("same")),
     }
-    counts = [f"{number} {state}" for state, number in others.items() if number]
+    counts = [f"{number} {state}" for state, number in other_states.items() if number]
     return ", ".join([ingested if runs else "no traces ingested", *counts])
 
 
@@ -507,10 +507,11 @@ def _run_lines(result: Result) -> Iterator[str]:
     """A line per run: its findings by severity, and the most severe one."""
     rows, unfit = result.rows(), {row["run_id"] for row in result.recording if row["state"] == NO_BASIS}
     for run in map(_name, result.provenance.runs):
-        own = [row for row in rows if row["run_id"] == run]
+        findings = [row for row in rows if row["run_id"] == run]
         line = "0 findings" + (": the recording is not a basis" if run in unfit else "")
-        if own:
-            line = f"{findings_headline(own)}; first {own[0]['rule']}: {_saving(own[0]).removesuffix(': ')}"
+        if findings:
+            saving = _saving(findings[0]).removesuffix(": ")
+            line = f"{findings_headline(findings)}; first {findings[0]['rule']}: {saving}"
         yield one_line(f"{run}: {line}")
 
 

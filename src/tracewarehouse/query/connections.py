@@ -537,10 +537,10 @@ def _defines_any(texts: Sequence[str], names: Iterable[str]) -> bool:
 
 def _joined(clause: str, sql: str) -> str:
     """The SQL with another `WITH` clause before its own."""
-    first_word, rest = sql.lstrip()[:4], sql.lstrip()[4:]
+    first_word, after = sql.lstrip()[:4], sql.lstrip()[4:]
     if not clause or first_word.upper() != "WITH":
         return clause + sql
-    return f"{clause.rstrip()},{rest}"
+    return f"{clause.rstrip()},{after}"
 
 
 def _connect(threads: int | None = None, memory_bytes: int | None = None) -> Connection:

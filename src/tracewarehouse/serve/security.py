@@ -94,11 +94,11 @@ class Guard:
             return _refused(403, "a POST with the cookie needs an Origin")
         return None
 
-    def _wrong_token(self, given: str) -> Response | None:
+    def _wrong_token(self, token: str) -> Response | None:
         now = monotonic()
         if len(self._wrong) == MOST_WRONG and now - self._wrong[0] < 1:
             return _refused(429, "too many wrong tokens; try again in a second")
-        if _same(given, self.token):
+        if _same(token, self.token):
             return None
         self._wrong.append(now)
         return _refused(401, "the token is wrong; tw serve prints the right one")
@@ -109,8 +109,8 @@ class Guard:
         return response
 
 
-def _same(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+def _same(sent: str, expected: str) -> bool:
+    return hmac.compare_digest(sent.encode("utf-8", "replace"), expected.encode())
 
 
 def _refused(status: int, why: str) -> Response:

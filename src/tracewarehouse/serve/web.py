@@ -196,9 +196,9 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         leaving.cancel()
 
 
-def part_of(warehouse: Warehouse, given: Given) -> Warehouse:
+def part_of(warehouse: Warehouse, arguments: Given) -> Warehouse:
     """The runs and ranks of a request; without any, the warehouse."""
-    runs, ranks = given.many("run"), given.numbers("rank")
+    runs, ranks = arguments.many("run"), arguments.numbers("rank")
     if not (runs or ranks):
         return warehouse
     with _of_versions(runs):
@@ -219,29 +219,29 @@ def _of_versions(runs: Iterable[str]) -> Iterator[None]:
         raise
 
 
-def analyzed(warehouse: Warehouse, name: str, given: Given) -> Result:
+def analyzed(warehouse: Warehouse, name: str, arguments: Given) -> Result:
     """The rows of an analysis, with its parameters and the order of the request."""
-    sort = given.many("sort")
-    params: dict[str, Any] = given.rest()
+    sort = arguments.many("sort")
+    params: dict[str, Any] = arguments.rest()
     rows = warehouse.analyze(name, **params)
     return rows.sort(*sort) if sort else rows
 
 
-def _diff(warehouse: Warehouse, given: Given) -> str:
-    sides = given.one("base"), given.one("head")
+def _diff(warehouse: Warehouse, arguments: Given) -> str:
+    sides = arguments.one("base"), arguments.one("head")
     with _of_versions(sides):
         change = warehouse.diff(*sides).changes()
     return enveloped("diff", [change_row(change)])
 
 
-def _history(warehouse: Warehouse, given: Given) -> Result:
-    metric, runs = given.one("metric", "step_time"), given.many("run") or None
-    return warehouse.history(metric, runs, by=given.many("by")).result
+def _history(warehouse: Warehouse, arguments: Given) -> Result:
+    metric, runs = arguments.one("metric", "step_time"), arguments.many("run") or None
+    return warehouse.history(metric, runs, by=arguments.many("by")).result
 
 
-def _describe(warehouse: Warehouse, given: Given) -> str:
+def _describe(warehouse: Warehouse, arguments: Given) -> str:
     catalog = warehouse.catalog
-    return enveloped("describe", [catalog.description(catalog.get(given.one("name")))])
+    return enveloped("describe", [catalog.description(catalog.get(arguments.one("name")))])
 
 
 class Answer(NamedTuple):
@@ -370,13 +370,13 @@ class Server:
 
     async def answer(self, name: str, request: Request) -> Response:
         """An answer of `/api`; its tag saves sending the same text again."""
-        given = Given(request)
+        arguments = Given(request)
 
         def compute() -> str:
-            limit = given.numbers("limit")
+            limit = arguments.numbers("limit")
             with self.opened() as warehouse:
-                answered = ANSWERS[name].found(warehouse, given)
-            given.end()
+                answered = ANSWERS[name].found(warehouse, arguments)
+            arguments.end()
             if isinstance(answered, str):
                 return answered
             return (answered.head(limit[0]) if limit else answered).envelope(name)
@@ -390,9 +390,9 @@ class Server:
 
     async def query(self, request: Request) -> Response:
         """The rows of one SELECT, as JSON, CSV or Parquet."""
-        given = Given(request)
-        kind = given.one("format", "json")
-        given.end()
+        arguments = Given(request)
+        kind = arguments.one("format", "json")
+        arguments.end()
         if kind not in _MEDIA_TYPES:
             raise ParamError(f"unknown format: {kind}", f"use {', '.join(_MEDIA_TYPES)}")
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
@@ -421,9 +421,9 @@ class Server:
 
     async def summary(self, request: Request) -> Response:
         """What the list shows of a run: time of its steps, worst finding, recording."""
-        given = Given(request)
-        (run,) = await self.pinned(given.one("run"))
-        given.end()
+        arguments = Given(request)
+        (run,) = await self.pinned(arguments.one("run"))
+        arguments.end()
 
         def compute() -> str:
             with self.opened() as warehouse, _of_versions([run.selector]):
@@ -442,12 +442,12 @@ class Server:
 
     async def report_page(self, request: Request) -> Response:
         """The report of a version of a run, or on two."""
-        given = Given(request)
-        given_runs = [given.one("run"), *given.many("head")[:1]]
-        given.end()
-        runs = await self.pinned(*given_runs)
+        arguments = Given(request)
+        named_runs = [arguments.one("run"), *arguments.many("head")[:1]]
+        arguments.end()
+        runs = await self.pinned(*named_runs)
         selectors = [run.selector for run in runs]
-        if selectors != given_runs:
+        if selectors != named_runs:
             return _to("/report", zip(("run", "head"), selectors, strict=False))
 
         def compute() -> str:
@@ -461,19 +461,19 @@ class Server:
 
     async def show_page(self, request: Request) -> Response:
         """An analysis of runs: parameters, chart and table."""
-        given = Given(request)
-        contract = self.catalog.get(given.one("analysis"), kind="analysis")
-        given_runs, ranks = given.many("run") or ["@latest"], given.numbers("rank")
-        runs = await self.pinned(*given_runs)
+        arguments = Given(request)
+        contract = self.catalog.get(arguments.one("analysis"), kind="analysis")
+        named_runs, ranks = arguments.many("run") or ["@latest"], arguments.numbers("rank")
+        runs = await self.pinned(*named_runs)
         selectors = [run.selector for run in runs]
-        if selectors != given_runs:
+        if selectors != named_runs:
             others = [item for item in request.query_params.multi_items() if item[0] != "run"]
             return _to("/show", [*others, *(("run", each) for each in selectors)])
-        values, measure = dict(request.query_params), given.one("chart", "") or None
+        values, measure = dict(request.query_params), arguments.one("chart", "") or None
 
         def compute() -> str:
             with self.opened() as warehouse, _of_versions(selectors):
-                rows = analyzed(warehouse.select(selectors, ranks or None), str(contract.ref), given)
+                rows = analyzed(warehouse.select(selectors, ranks or None), str(contract.ref), arguments)
             page = replace(_shown(rows, contract, selectors, measure), place=self.place)
             hidden = ("analysis", contract.name), *(("run", selector) for selector in selectors)
             drawn = Field("chart", "column", choices=tuple(each.name for each in measures(contract.columns)))
@@ -485,10 +485,10 @@ class Server:
 
     async def history_page(self, request: Request) -> Response:
         """The history of a metric, with its changes; without results, how to record them."""
-        given = Given(request)
-        metric = given.one("metric", "step_time")
-        by = [label for each in given.many("by") for label in each.split(",")]
-        given.end()
+        arguments = Given(request)
+        metric = arguments.one("metric", "step_time")
+        by = [label for each in arguments.many("by") for label in each.split(",")]
+        arguments.end()
         fields, values = (Field("metric"), Field("by", "label.K")), {"metric": metric, "by": ",".join(by)}
         bar = Bar(action="/history", fields=fields, values=values)
 
@@ -505,9 +505,9 @@ class Server:
 
     async def analyses_page(self, request: Request) -> Response:
         """All analyses, for a run."""
-        given = Given(request)
-        run = given.many("run")[:1]
-        given.end()
+        arguments = Given(request)
+        run = arguments.many("run")[:1]
+        arguments.end()
         rows = sorted((each.group or "", each.name, each.summary) for each in self.catalog.analyses())
         head = _head("Analyses", f"of {run[0]}" if run else "of the latest run")
         return await self.own_page("analyses", head, tuple(run), rows=rows, run=run)

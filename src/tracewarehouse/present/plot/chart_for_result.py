@@ -269,16 +269,16 @@ def _segments(rows: Sequence[Row], key: str) -> tuple[list[Segment], list[str], 
     """The values of the first stacks by part, which `key` has; the stacks, and a note on the others."""
     labels = [label or "all" for label in _row_labels(rows)]
     stacks = list(dict.fromkeys(labels))
-    shown = stacks[:_MAX_STACKS]
+    shown_stacks = stacks[:_MAX_STACKS]
     segments = []
     for label, row in zip(labels, rows, strict=True):
         part, value = row[key], float(row["value"] or 0)
-        if label in shown and value:
+        if label in shown_stacks and value:
             text = f"{label} {part}: {format_short(value, 'ns')}"
             segments.append(Segment(label, part, value, color_key(part), text))
     order = list(COLORS)
     segments.sort(key=lambda each: (order.index(each.category), each.part))
-    return segments, shown, _limit_note(len(shown), len(stacks))
+    return segments, shown_stacks, _limit_note(len(shown_stacks), len(stacks))
 
 
 def _stacked(rows: Sequence[Row], key: str) -> Spec:
@@ -321,8 +321,8 @@ def _lines(shape: Shape, rows: Sequence[Row], selected: Column) -> dict[str, lis
     for row in timed_rows:
         run = row.get("run_id", "")
         starts[run] = min(row["ts_ns"], starts.get(run, row["ts_ns"]))
-    others = [key for key in shape.grain if key not in (*_MOMENTS, "entry")]
-    varying = [key for key in others if len({row[key] for row in timed_rows}) > 1]
+    keys = [key for key in shape.grain if key not in (*_MOMENTS, "entry")]
+    varying = [key for key in keys if len({row[key] for row in timed_rows}) > 1]
     lines: dict[str, list[tuple[int, Any]]] = {}
     for row in timed_rows:
         words = (str(row[key]) if key == "run_id" else f"{key} {row[key]}" for key in varying)
@@ -384,10 +384,10 @@ def _bars(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     for bar in bars:
         value = {"label": bar.label, "value": bar.value / scale.divisor, "color": COLORS[bar.category][0]}
         values.append({**value, "description": bar.description})
-    own = {"field": "color", "type": "nominal", "scale": None}
+    color = {"field": "color", "type": "nominal", "scale": None}
     x = _number("value", scale.axis_title(selected.name))
     y = _name("label", [bar.label for bar in bars])
-    return {**_spec(values, {"step": 20}, {"type": "bar"}, x, y, color=own), "limit_note": note}
+    return {**_spec(values, {"step": 20}, {"type": "bar"}, x, y, color=color), "limit_note": note}
 
 
 def page_chart(

@@ -86,14 +86,14 @@ def bar_chart(rows: Sequence[Bar], low: float | None = None, high: float | None 
 
     def bars(number: int, row: Bar) -> Iterator[str]:
         top, bottom = number * _ROW_HEIGHT + _TOP, number * _ROW_HEIGHT + _BOTTOM
-        own = {"label": row.description, "fill": color(row.category)}
+        mark = {"label": row.description, "fill": color(row.category)}
         if is_part:
             yield rect(0, WIDTH, top, bottom, rx=1.5, fill=color("line"), opacity=0.5)
         if row.is_level:
             end = max(place(row.end), 3.0)
-            yield rect(end - 3, end, top - 1, bottom + 4, **own)
+            yield rect(end - 3, end, top - 1, bottom + 4, **mark)
         else:
-            yield rect(place(row.start), place(row.end), top, bottom, rx=1.5, **own)
+            yield rect(place(row.start), place(row.end), top, bottom, rx=1.5, **mark)
         if axis.low < 0 < axis.high:
             yield rect(place(0) - 0.5, place(0) + 0.5, top - 2, bottom + 2, fill=color("soft"))
 
@@ -125,9 +125,9 @@ def distribution_chart(rows: Sequence[Distribution]) -> Chart:
         top, bottom = number * _ROW_HEIGHT + _TOP, number * _ROW_HEIGHT + _BOTTOM
         ends = (row.low, row.median, row.p95, row.high)
         low_x, median_x, p95_x, high_x = (place(max(value, 1) / scale.divisor) for value in ends)
-        own = {"label": row.description, "fill": color(row.category)}
-        yield rect(low_x, max(high_x, low_x + 1), top + 3.5, bottom - 3.5, opacity=0.45, **own)
-        yield rect(median_x, max(p95_x, median_x + 1), top, bottom, rx=1.5, **own)
+        mark = {"label": row.description, "fill": color(row.category)}
+        yield rect(low_x, max(high_x, low_x + 1), top + 3.5, bottom - 3.5, opacity=0.45, **mark)
+        yield rect(median_x, max(p95_x, median_x + 1), top, bottom, rx=1.5, **mark)
         yield rect(median_x - 1, median_x + 1, top, bottom, fill=color("ink"))
 
     grid = "".join(line([(place(tick), 0), (place(tick), height)]) for tick in axis.ticks)
@@ -163,7 +163,7 @@ def stacked_bars(
     ends = dict.fromkeys(rows, 0.0)
     step = 20 if len(rows) <= 12 else 14 if len(rows) <= 24 else 10
     top = 16 if axis_title else 0
-    labels, left = row_labels(rows, step, axis_title, top)
+    labels, label_width = row_labels(rows, step, axis_title, top)
     places: list[tuple[Segment, float, float]] = []
     for segment in sorted(segments, key=lambda segment: parts.index(segment.part)):
         start = ends[segment.row]
@@ -172,14 +172,14 @@ def stacked_bars(
     axis = Axis.of(0, max(ends.values(), default=0.0), scale.unit, is_nice=True)
 
     def place(value: float) -> float:
-        return left + axis.share(value) * (WIDTH - 6 - left)
+        return label_width + axis.share(value) * (WIDTH - 6 - label_width)
 
     tops = {row: top + number * step for number, row in enumerate(rows)}
     bars = ""
     for each, start, end in places:
         if each.value:
-            row, own = tops[each.row], {"label": each.description, "fill": color(each.category)}
-            bars += rect(place(start), place(end), row + 1, row + step - 1, **own)
+            row, mark = tops[each.row], {"label": each.description, "fill": color(each.category)}
+            bars += rect(place(start), place(end), row + 1, row + step - 1, **mark)
     bottom = top + len(rows) * step
     drawn = element("g", bars, stroke=color("paper"), stroke_width=0.6) if bars else ""
     return Chart.of(bottom + 32, [*labels, *x_axis(axis, place, bottom), drawn])
@@ -197,8 +197,8 @@ def heat_map(cells: Sequence[Cell], rows: Sequence[str]) -> Chart:
     marks = []
     for cell in cells:
         number, top = columns.index(cell.column), 24 * rows.index(cell.row)
-        own = {"fill": color(cell.category), "fill_opacity": f"{0.04 + 0.96 * cell.value:.3g}"}
-        marks.append(rect(edge(number), edge(number + 1), top, top + 24, label=cell.description, **own))
+        mark = {"fill": color(cell.category), "fill_opacity": f"{0.04 + 0.96 * cell.value:.3g}"}
+        marks.append(rect(edge(number), edge(number + 1), top, top + 24, label=cell.description, **mark))
     bottom = 24 * len(rows)
     interval = max(1, -(-len(columns) // 8))
     names = [
@@ -282,8 +282,8 @@ def block_chart(
         for each in stacked(blocks):
             if each.end - each.start >= length * _FEWEST_SHARE:
                 low, high = each.low / scale.divisor, (each.low + each.block.size) / scale.divisor
-                own = {"label": each.block.description, "fill": color(colors[each.block.category])}
-                drawn += rect(x(each.start), x(each.end), y(high), y(low), **own)
+                mark = {"label": each.block.description, "fill": color(colors[each.block.category])}
+                drawn += rect(x(each.start), x(each.end), y(high), y(low), **mark)
         yield element("g", drawn, stroke=color("paper"), stroke_width=0.4)
         points = [(x(entry), y(size / scale.divisor)) for entry, size in total]
         yield line(points, is_stepped=True, stroke=color("ink"), stroke_width=1.2)
@@ -453,13 +453,13 @@ def strip_chart(lanes: Mapping[str, tuple[str, Sequence[tuple[float, str]]]]) ->
     """One lane per name → category and (value, description): a tick per value, a long one for the median."""
     all_values = [value for _, ticks in lanes.values() for value, _ in ticks]
     scale, step = Scale.of(all_values, "ns"), 54
-    labels, left = row_labels([*lanes], step, "")
+    labels, label_width = row_labels([*lanes], step, "")
     margin = (max(all_values) - min(all_values)) / 20 or 0.05 * max(all_values)
     low, high = max(0.0, min(all_values) - margin) / scale.divisor, (max(all_values) + margin) / scale.divisor
     axis = Axis.of(low, high, scale.axis_title("period"), is_nice=True)
 
     def place(value: float) -> float:
-        return left + axis.share(value) * (WIDTH - 6 - left)
+        return label_width + axis.share(value) * (WIDTH - 6 - label_width)
 
     marks = []
     for number, (category, ticks) in enumerate(lanes.values()):

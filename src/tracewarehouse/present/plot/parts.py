@@ -186,15 +186,15 @@ def line(points: Iterable[tuple[float, float]], *, is_stepped: bool = False, **a
     """A line through the points; a stepped one keeps each value until the next point."""
     path = ""
     for x, y in points:
-        place = f"{_short(float(x))} {_short(float(y))}"
-        stepped = f"H{place.partition(' ')[0]}V{place.partition(' ')[2]}"
-        path += f"M{place}" if not path else stepped if is_stepped else f"L{place}"
+        point = f"{_short(float(x))} {_short(float(y))}"
+        stepped = f"H{point.partition(' ')[0]}V{point.partition(' ')[2]}"
+        path += f"M{point}" if not path else stepped if is_stepped else f"L{point}"
     return element("path", d=path, fill="none", **attributes)
 
 
 def text_width(words: str, size: float = _LABEL) -> float:
     """An estimate of the width of a text, rather too large."""
-    ems = sum(0.36 if word in _NARROW else 0.92 if word in _WIDE else 0.62 for word in words)
+    ems = sum(0.36 if character in _NARROW else 0.92 if character in _WIDE else 0.62 for character in words)
     return ems * size
 
 
@@ -255,11 +255,11 @@ class Axis(Struct, frozen=True):
 def _log_ticks(low: float, high: float) -> tuple[float, ...]:
     """Powers of ten, with twice and five times them if there is room."""
     powers = range(floor(log10(low)), ceil(log10(high)) + 1)
-    few = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-    shown = [tick for tick in few if low <= tick <= high]
-    if len(shown) > 7:
-        shown = [tick for power in powers if low <= (tick := 10.0**power) <= high]
-    return tuple(shown[:: -(-len(shown) // 7) or 1])
+    candidates = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    ticks = [tick for tick in candidates if low <= tick <= high]
+    if len(ticks) > 7:
+        ticks = [tick for power in powers if low <= (tick := 10.0**power) <= high]
+    return tuple(ticks[:: -(-len(ticks) // 7) or 1])
 
 
 Place = Callable[[float], float]
@@ -300,15 +300,15 @@ def framed(
 def x_axis(axis: Axis, place: Place, bottom: float) -> Iterator[str]:
     """The line below a chart, the ticks that do not overlap, and the title."""
     yield line([(place(axis.low), bottom), (place(axis.high), bottom)], stroke=color("line"))
-    end = -10.0
+    last_end = -10.0
     for tick in axis.ticks:
         words = axis.label(tick)
-        half = text_width(words) / 2
-        middle = min(place(tick), WIDTH - half)
-        if middle - half > end + 4:
+        half_width = text_width(words) / 2
+        middle = min(place(tick), WIDTH - half_width)
+        if middle - half_width > last_end + 4:
             yield line([(place(tick), bottom), (place(tick), bottom + 4)], stroke=color("line"))
             yield text(middle, bottom + 15, words, "middle")
-            end = middle + half
+            last_end = middle + half_width
     if axis.title:
         yield text((place(axis.low) + place(axis.high)) / 2, bottom + 28, axis.title, "middle")
 

@@ -268,10 +268,10 @@ def _fitting(
     """The columns that fit, and the others; keys are never omitted, names are cut before an answer is."""
     shown = columns
     # Columns are omitted in this order: the last first, answers last.
-    others = [column for column in columns if not column.is_key]
-    order = [column for column in reversed(others) if column.name not in answer]
-    order += [column for name in reversed(answer) for column in others if column.name == name]
-    for column in order:
+    not_keys = [column for column in columns if not column.is_key]
+    by_rank_of_omission = [column for column in reversed(not_keys) if column.name not in answer]
+    by_rank_of_omission += [column for name in reversed(answer) for column in not_keys if column.name == name]
+    for column in by_rank_of_omission:
         least = _LEAST_NAME if column.name in answer else _SHORTEST_NAME
         if len(shown) == 1 or _total(_narrowed(shown, width, least, keep)) <= width:
             break
@@ -286,11 +286,11 @@ def _fitting(
 
 
 def _row(columns: Sequence[_Column], cells: Sequence[str]) -> str:
-    parts = [
+    padded = [
         _pad(shortened(cell, column.width), column.width, right=column.is_number)
         for column, cell in zip(columns, cells, strict=True)
     ]
-    return _GAP.join(parts).rstrip()
+    return _GAP.join(padded).rstrip()
 
 
 def _total(columns: Sequence[_Column]) -> int:

@@ -179,8 +179,8 @@ def _distinguished(text: str, members: list[str]) -> dict[str, str]:
     words = {name: dict.fromkeys(_WORD.findall(name)) for name in members}
     shared = set.intersection(*(set(each) for each in words.values()))
     candidates: dict[str, str] = {}
-    for name, own in words.items():
-        different = [word for word in own if word not in shared][:_MOST_WORDS]
+    for name, own_words in words.items():
+        different = [word for word in own_words if word not in shared][:_MOST_WORDS]
         candidates[name] = f"{text}<{', '.join(different)}>" if different else text
     if len(set(candidates.values())) == len(candidates):
         return candidates

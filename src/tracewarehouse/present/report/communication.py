@@ -205,10 +205,10 @@ def _wait_cards(data: ReportData) -> list[Card]:
     wait_ns = sum(row["wait_ns"] or 0 for row in rows)
     total_ns = wait_ns + sum(row["transfer_ns"] or 0 for row in rows)
     share = percent(wait_ns, total_ns)
-    text = f"{share} of the time in matched collectives was spent waiting for the last rank."
+    sentence = f"{share} of the time in matched collectives was spent waiting for the last rank."
     if unmatched:
-        text += f" {unmatched_text}"
-    return [_collectives_card(data, rows[:_MAX_BARS], steps, text), *_straggler_cards(data)]
+        sentence += f" {unmatched_text}"
+    return [_collectives_card(data, rows[:_MAX_BARS], steps, sentence), *_straggler_cards(data)]
 
 
 def _collectives_card(data: ReportData, rows: Sequence[Row], steps: Steps | None, text: str) -> Card:
@@ -240,27 +240,27 @@ def _straggler_cards(data: ReportData) -> list[Card]:
         _rank_bar(row, "waiting_ns", f"waited {duration(row['waiting_ns'])} for other ranks{per_step}")
         for row in longest
     ]
-    text = f"Rank {longest[0]['rank']} waits longest: {duration(longest[0]['waiting_ns'])}{per_step}."
+    sentence = f"Rank {longest[0]['rank']} waits longest: {duration(longest[0]['waiting_ns'])}{per_step}."
     title = f"Time spent waiting at collectives{per_step}"
-    return [_wait_caused_card(data, rows, per_step), bar_card("Wait time", text, title, bars)]
+    return [_wait_caused_card(data, rows, per_step), bar_card("Wait time", sentence, title, bars)]
 
 
 def _wait_caused_card(data: ReportData, rows: Sequence[Row], per_step: str) -> Card:
     """What a rank costs the others: the mean of all ranks but itself."""
-    others = max(data.ranks - 1, 1)
-    rows = [{**row, "caused_wait_ns": row["caused_wait_ns"] / others} for row in rows]
+    other_ranks = max(data.ranks - 1, 1)
+    rows = [{**row, "caused_wait_ns": row["caused_wait_ns"] / other_ranks} for row in rows]
     straggler = rows[0]
     bars = []
     for row in filter(lambda row: row["caused_wait_ns"], rows[:_MAX_BARS]):
         last = f"last at {row['arrived_last']:,} of {row['collectives']:,} collectives"
         description = f"each other rank waited {duration(row['caused_wait_ns'])} for it{per_step}; {last}"
         bars.append(_rank_bar(row, "caused_wait_ns", description))
-    text = (
+    sentence = (
         f"Rank {straggler['rank']} causes the most waiting: {percent(straggler['share'] or 0, 1)} of it. "
         f"It was last at {straggler['arrived_last']:,} of its {straggler['collectives']:,} collectives."
     )
     title = f"Wait of the mean other rank{per_step or ' in the recording'}"
-    return bar_card("Wait caused", text, title, bars)
+    return bar_card("Wait caused", sentence, title, bars)
 
 
 def _rank_bar(row: Row, column: str, description: str) -> Bar:
