@@ -78,8 +78,8 @@ class UnknownName(TwError):
             hint = f"did you mean {', '.join(map(_cut, close))}?"
         elif hint is None and names:
             are_few = len(names) <= _MOST_LISTED
-            shown = ", ".join(map(_cut, names if are_few else names[:_EXAMPLES]))
-            hint = f"available: {shown}" if are_few else f"{len(names)} are known, such as {shown}"
+            examples = ", ".join(map(_cut, names if are_few else names[:_EXAMPLES]))
+            hint = f"available: {examples}" if are_few else f"{len(names)} are known, such as {examples}"
         super().__init__(f"unknown {kind}: {name}", hint)
         self.kind = kind
         self.name = name

@@ -182,5 +182,5 @@ def _whole_ns(text: str, units: Iterable[str], default_unit: str | None) -> int 
     if unit is None or unit not in units:
         return None
     whole, _, decimals = match[1].replace("_", "").partition(".")
-    ns, rest = divmod(int(whole + decimals) * UNITS_NS[unit], 10 ** len(decimals))
-    return None if rest else ns
+    ns, remainder = divmod(int(whole + decimals) * UNITS_NS[unit], 10 ** len(decimals))
+    return None if remainder else ns

@@ -90,8 +90,8 @@ def apply_rules(
     recorded = max((each.recording for each in results.values()), key=len, default=())
     recording = recording_verdict(recorded, several=len({run for run, _ in ranks}) > 1)
     limits = (f"recording: {recording}",) if recorded else ()
-    of_rules = (notice for result in results.values() for notice in result.notices)
-    notices = (*_unexplained(run(ACCOUNT).rows(), rows), *limits, *_checked(results), *of_rules)
+    rule_notices = (notice for result in results.values() for notice in result.notices)
+    notices = (*_unexplained(run(ACCOUNT).rows(), rows), *limits, *_checked(results), *rule_notices)
     return replace(
         from_rows(fields, [[row[field.name] for field in fields] for row in rows]),
         provenance=_provenance(list(results.values())),

@@ -558,8 +558,8 @@ def _values(array: pa.Array) -> list[object]:
 
     is_map = isinstance(array, pa.MapArray)
     if not (is_map or isinstance(array, pa.ListArray)) or array.null_count:
-        plain: list[object] = array.to_pylist(maps_as_pydicts="lossy")
-        return plain
+        plain_values: list[object] = array.to_pylist(maps_as_pydicts="lossy")
+        return plain_values
     ends = array.offsets.to_pylist()
     if is_map:
         pairs = list(zip(_values(array.keys), _values(array.items), strict=True))

@@ -278,8 +278,8 @@ def _record_without_secrets(selection: Selection, secrets: Iterable[SecretFound]
         key for folder in folders for _, key in results.every(store.objects, folder, results.parse_rollup)
     ]
     analyses = sorted({file.split("/")[1] for file in files})
-    of_analyses = [f"{layout.RESULTS}/{analysis}" for analysis in analyses]
-    packs = [key for each in of_analyses for key in results.packs(store.objects, each)]
+    folders_of_analyses = [f"{layout.RESULTS}/{analysis}" for analysis in analyses]
+    packs = [key for each in folders_of_analyses for key in results.packs(store.objects, each)]
     store.objects.delete([*rollups, *packs, *files])
     runs = sorted({store.spelling(file.split("/")[2]) for file in files} & set(store.runs()))
     if analyses and runs:

@@ -95,21 +95,21 @@ def contract_text(contract: Contract, own_hash: str, effective_hash: str, width:
     width = min(width or _WIDTH, _WIDTH)
     stored = " (not stored)" if contract.transient else ""
     group = f" in {contract.group}" if contract.group else ""
-    parts = [f"{contract.ref}  {contract.kind}{group}{stored}", fill(contract.summary, width)]
+    blocks = [f"{contract.ref}  {contract.kind}{group}{stored}", fill(contract.summary, width)]
     if contract.deprecated:
-        parts.append(fill(f"Deprecated: {contract.deprecated}", width))
-    parts.append(_pairs(_facts(contract, own_hash, effective_hash), width))
+        blocks.append(fill(f"Deprecated: {contract.deprecated}", width))
+    blocks.append(_pairs(_facts(contract, own_hash, effective_hash), width))
     if contract.params:
         params = ((f"  {option_name(param.name)}", _param_text(param)) for param in contract.params)
-        parts.append("Parameters\n" + _pairs(params, width))
+        blocks.append("Parameters\n" + _pairs(params, width))
     if contract.columns:
-        parts.append("Columns\n" + _pairs(_columns(contract), width))
+        blocks.append("Columns\n" + _pairs(_columns(contract), width))
     if contract.raw_tables:
         tables = ((f"  {table.name}", _raw_columns(table)) for table in contract.raw_tables)
-        parts.append("Tables of the file (required columns are marked *)\n" + _pairs(tables, width))
+        blocks.append("Tables of the file (required columns are marked *)\n" + _pairs(tables, width))
     changes = ((f"  {change.version}", change.text) for change in contract.changes)
-    parts.append("Changes\n" + _pairs(changes, width))
-    return "\n\n".join(parts) + "\n"
+    blocks.append("Changes\n" + _pairs(changes, width))
+    return "\n\n".join(blocks) + "\n"
 
 
 def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterator[tuple[str, str]]:

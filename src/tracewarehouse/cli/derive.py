@@ -175,10 +175,8 @@ def whatif(session: Session, /, run: str, scales: tuple[str, ...], by: str, **sc
     dependency explains keep their time. Nothing is stored.
     """
     result = session.open().whatif(run, scales, by=by, **scopes)
-    of_rows = text if scales else fixes_text
-    session.out.print_result(
-        result, as_text=partial(of_rows, as_markdown=session.out.resolved_format == "md")
-    )
+    layout = text if scales else fixes_text
+    session.out.print_result(result, as_text=partial(layout, as_markdown=session.out.resolved_format == "md"))
 
 
 Row = Mapping[str, Any]
@@ -223,10 +221,10 @@ def text(result: Result, as_markdown: bool) -> str:
         scopes.setdefault((row["rank"], row["scope"]), []).append(row)
     fields = [field for field in result.columns() if field.name not in _HIDDEN]
     blocks = []
-    for (rank, scope), (length, *parts) in scopes.items():
-        rows = [[row[field.name] for field in fields] for row in parts]
+    for (rank, scope), (length, *path_rows) in scopes.items():
+        rows = [[row[field.name] for field in fields] for row in path_rows]
         layout = markdown(fields, rows).splitlines() if as_markdown else table(fields, rows).lines()
-        lines = [one_line(line) for line in _lines(f"rank {rank}, {scope}", length, parts)]
+        lines = [one_line(line) for line in _lines(f"rank {rank}, {scope}", length, path_rows)]
         blocks.append(
             "\n".join([*lines, "", _PATH, "", *layout] if as_markdown else [*lines, "", _PATH, *layout])
         )

@@ -131,8 +131,8 @@ def _gate_message(result: GateResult) -> str:
     from tracewarehouse.present.answers import gate_power, gate_value
 
     base, head = (show(each, result.gate.metric.column.unit) for each in (result.base, result.head))
-    parts = [f"base {base}, head {head}", gate_value(result), result.reason, gate_power(result)]
-    return f"{result.outcome}: " + ", ".join(cli_text(part) for part in parts if part)
+    phrases = [f"base {base}, head {head}", gate_value(result), result.reason, gate_power(result)]
+    return f"{result.outcome}: " + ", ".join(cli_text(part) for part in phrases if part)
 
 
 LEVELS = ("breakdown", "kernels", "operators", "categories", "modules", "work", "ranks")

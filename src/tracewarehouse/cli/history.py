@@ -96,10 +96,10 @@ def _record_summary(recorded: RecordReport) -> str:
     from tracewarehouse.present.render.text import count, plural, size
 
     scope = f"{plural(len(recorded.runs), 'run')}, {plural(len(recorded.analyses), 'analysis', 'analyses')}"
-    before = f"; {count(recorded.present)} already recorded" if recorded.present else ""
+    present_text = f"; {count(recorded.present)} already recorded" if recorded.present else ""
     if not recorded.written:
-        return f"nothing to record: {scope}{before}"
-    return f"recorded {plural(recorded.written, 'result')}, {size(recorded.bytes)}: {scope}{before}"
+        return f"nothing to record: {scope}{present_text}"
+    return f"recorded {plural(recorded.written, 'result')}, {size(recorded.bytes)}: {scope}{present_text}"
 
 
 def _record_error(recorded: RecordReport) -> TwError | None:

@@ -81,11 +81,11 @@ def _stored(
     by_name: bool = False,
     may_be_empty: bool = False,
     base: Path | None = None,
-    said: set[str] | None = None,
+    printed: set[str] | None = None,
 ) -> tuple[str, ...]:
     """Selectors of the runs in the cache; `by_name`, each path is a run of that name.
 
-    The entry begins with `base`. With `said`, which has the lines that are not printed again, files are read
+    The entry begins with `base`. With `printed`, the lines that are not printed again, files are read
     in another process: none ends this one.
     """
     from tracewarehouse.engines import LocalEngine
@@ -102,7 +102,7 @@ def _stored(
         warehouse = Warehouse(folder)
         for name, part in zip(run_names, zip(paths) if by_name else [paths], strict=True):
             with bars() as progress, LocalEngine(1, is_apart=True) as engine:
-                where = "local" if said is None else engine
+                where = "local" if printed is None else engine
                 add = partial(warehouse.ingest, part, min_age_s=0, progress=progress, engine=where)
                 report = add(run=name)
                 if base is not None and _remove_changed(warehouse, report):
@@ -118,10 +118,10 @@ def _stored(
     catalog = Warehouse(session.warehouse).catalog
     folder, notes = cached(paths, [catalog.digest, *run_names], fill, base)
     done = f"ingested {plural(len(files), 'file')}" if files else "ingested before"
-    said = set() if said is None else said
-    for line in (each for each in (*notes, f"{done} into {folder}") if each not in said):
+    printed = set() if printed is None else printed
+    for line in (each for each in (*notes, f"{done} into {folder}") if each not in printed):
         session.out.notice(line)
-        said.add(line)
+        printed.add(line)
     home = Path(os.environ.get("HOME") or ".")
     shown = f"~/{quote(str(folder.relative_to(home)))}" if home in folder.parents else quote(str(folder))
     session.warehouse, session.place = folder, f" -w {shown}"
@@ -151,7 +151,7 @@ def follow(session: Session, paths: Sequence[str]) -> Iterator[tuple[Location, s
     from tracewarehouse.ingest.cache import forget
     from tracewarehouse.ingest.survey import discover
 
-    said: set[str] = set()
+    printed: set[str] = set()
     older: Path | None = None
     seen = stored = {file: file.stamp for file in discover(paths)[0]}
     yield None
@@ -163,13 +163,13 @@ def follow(session: Session, paths: Sequence[str]) -> Iterator[tuple[Location, s
             complete = {file: stamp for file, stamp in seen.items() if before.get(file) == stamp}
             if not complete.items() <= stored.items():
                 # Without files that are gone, other runs may have other names.
-                same = base if stored.keys() <= seen.keys() else None
-                _stored(session, list(complete), may_be_empty=True, base=same, said=said)
+                same_base = base if stored.keys() <= seen.keys() else None
+                _stored(session, list(complete), may_be_empty=True, base=same_base, printed=printed)
                 stored = complete
         except Exception as error:
-            if (line := f"note: new traces are not stored: {error}") not in said:
+            if (line := f"note: new traces are not stored: {error}") not in printed:
                 session.out.notice(line)
-                said.add(line)
+                printed.add(line)
         is_moved = session.warehouse != base
         if is_moved:
             if older not in (None, base, session.warehouse):  # what it answered has ended

@@ -112,24 +112,24 @@ def run_text(
     fields = [Field("table", "VARCHAR"), Field("version", "INTEGER"), Field("rows", "BIGINT", "count")]
     fields.append(Field("bytes", "BIGINT", "bytes"))
     sizes = [(each.table, each.version, each.rows, each.bytes) for each in tables]
-    shown = [index for index, field in enumerate(ranks.columns()) if field.name in _RANK_COLUMNS]
-    rank_fields = [ranks.columns()[index] for index in shown]
-    rank_rows = [[row[index] for index in shown] for row in values(ranks.table)]
-    parts = [
+    indices = [index for index, field in enumerate(ranks.columns()) if field.name in _RANK_COLUMNS]
+    rank_fields = [ranks.columns()[index] for index in indices]
+    rank_rows = [[row[index] for index in indices] for row in values(ranks.table)]
+    blocks = [
         "\n".join(vertical(run.columns(), values(run.table)[0], width).lines()),
         "\n".join(table(rank_fields, rank_rows, width=width, keys=("rank",)).lines()),
         "\n".join(table(fields, sizes, width=width).lines()),
         "versions  " + ", ".join(f"v{number}" for number in versions),
     ]
     if list(redaction) == ["off"]:
-        parts[-1] += "\nredaction off"
+        blocks[-1] += "\nredaction off"
     elif redaction:
         count = sum(row["redacted"] or 0 for row in ranks.rows())
         rules = "; ".join(rule.replace("rules ", "rules version ") for rule in redaction)
-        parts[-1] += f"\nredacted  {plural(count, 'value')} ({rules})"
+        blocks[-1] += f"\nredacted  {plural(count, 'value')} ({rules})"
     if untested:
-        parts[-1] += "\nuntested on real data  " + "; ".join(untested)
-    return "\n\n".join(parts) + "\n"
+        blocks[-1] += "\nuntested on real data  " + "; ".join(untested)
+    return "\n\n".join(blocks) + "\n"
 
 
 def _rows(result: Result) -> list[dict[str, Any]]:
@@ -152,8 +152,8 @@ def label(session: Session, /, run: str, labels: tuple[tuple[str, str], ...]) ->
         session.out.print_text(f"{run}: labels unchanged", [])
         return
     name, labels_now = f"{version.run}@v{version.number}", dict(sorted(version.labels.items()))
-    shown = ", ".join(f"{key}={value}" for key, value in labels_now.items()) or "no labels"
-    session.out.print_text(f"{name}: {shown}", [{"run": name, "labels": labels_now}])
+    labels_text = ", ".join(f"{key}={value}" for key, value in labels_now.items()) or "no labels"
+    session.out.print_text(f"{name}: {labels_text}", [{"run": name, "labels": labels_now}])
 
 
 @command("tw compact", "tw compact 'nightly-*' --target 256MB --dry-run")

@@ -256,13 +256,13 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The everyday options; with --help-all all of them, in groups."""
-        of_group = {name: title for title, names in _GROUPS.items() for name in names}
+        group_of = {name: title for title, names in _GROUPS.items() for name in names}
         groups: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Options", *_GROUPS)}
         for param in Command.get_params(self, ctx):  # not those of an analysis
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is None or param.name in self.rare and not is_help_all(ctx):
                 continue
-            shared = of_group.get(param.name or "") if is_help_all(ctx) else None
+            shared = group_of.get(param.name or "") if is_help_all(ctx) else None
             groups[shared or "Options"].append(record)
         for title, records in groups.items():
             if records:
@@ -271,8 +271,8 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Examples; with --help-all all of them, and the notes."""
-        shown = self.lines if is_help_all(ctx) else self.lines[:_MOST_EXAMPLES]
-        for text in (examples(*shown), self.epilog if is_help_all(ctx) else None):
+        example_lines = self.lines if is_help_all(ctx) else self.lines[:_MOST_EXAMPLES]
+        for text in (examples(*example_lines), self.epilog if is_help_all(ctx) else None):
             if text:
                 formatter.write_paragraph()
                 with formatter.indentation():
@@ -309,8 +309,8 @@ def command(
     Its help text has the examples; --help-all also the notes.
     """
     settings = {"cls": Command, "lines": example_lines, "epilog": notes and f"\b\n{notes}", **settings}
-    make = click.command if parent is None else parent.command
-    return lambda function: make(**settings)(_pass_session(function))
+    decorate = click.command if parent is None else parent.command
+    return lambda function: decorate(**settings)(_pass_session(function))
 
 
 def examples(*lines: str) -> str:

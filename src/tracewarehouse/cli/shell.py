@@ -78,14 +78,14 @@ def shell(session: Session, /, args: tuple[str, ...]) -> int:
 def _run(command: Sequence[str]) -> int:
     """Runs the shell; signals are left to it, so that its file is deleted only after it has ended."""
     with subprocess.Popen(command) as running:
-        before = {
+        handlers = {
             signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
             signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: running.terminate()),
         }
         try:
             return running.wait()
         finally:
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
 
@@ -225,8 +225,8 @@ def serve(
     listening.listen(128)
     try:
         _open(session, address, token, token_file, not (no_browser or socket_path))
-        shown = ", ".join(paths) or str(session.warehouse)
-        server = Server(session.warehouse, session.verify, session.place, shown)
+        origin = ", ".join(paths) or str(session.warehouse)
+        server = Server(session.warehouse, session.verify, session.place, origin)
         if paths:
             Thread(target=server.follow, args=(moves,), daemon=True).start()
         answer_requests(server, listening, token, security.names_of(host))
@@ -274,8 +274,8 @@ def help_(session: Session, /, topic: str | None) -> None:
         return
     if (subject := app.get_command(ctx, topic)) is None:
         raise UnknownName("command", topic, command_names)
-    parts = (subject.short, subject.details) if isinstance(subject, Command) else (subject.help or "",)
-    text = "\n\n".join(filter(None, parts)).replace("\b\n", "") + "\n"
+    paragraphs = (subject.short, subject.details) if isinstance(subject, Command) else (subject.help or "",)
+    text = "\n\n".join(filter(None, paragraphs)).replace("\b\n", "") + "\n"
     session.out.print_text(f"{text}\ntw {topic} --help-all lists its options.", [{"text": text}])
 
 
@@ -372,13 +372,13 @@ def _line(interactive: bool, fresh: bool) -> str | None:
 @contextmanager
 def _periodic_signals() -> Iterator[None]:
     """Wakes up `input` regularly: a Ctrl-C that arrives just before it waits would not interrupt it."""
-    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    handler = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, _SIGNAL_INTERVAL_S, _SIGNAL_INTERVAL_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def _execute(out: Output, con: Connection, statement: str) -> bool:

@@ -102,8 +102,8 @@ def _signature(contract: Contract) -> str:
     line = f"    def {contract.name}({', '.join(arguments)}) -> T_co:"
     if len(line) <= WIDTH:
         return line
-    inner = "        " + ", ".join(arguments)
-    lines = [inner] if len(inner) <= WIDTH else [f"        {argument}," for argument in arguments]
+    indented = "        " + ", ".join(arguments)
+    lines = [indented] if len(indented) <= WIDTH else [f"        {argument}," for argument in arguments]
     return "\n".join([f"    def {contract.name}(", *lines, "    ) -> T_co:"])
 
 

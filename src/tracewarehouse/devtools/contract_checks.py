@@ -316,9 +316,9 @@ def check_lock(catalog: Catalog) -> Iterator[Violation]:
 
 
 def _changed(catalog: Catalog, contract: Contract, locked: Locked) -> Violation:
-    new = f"restore the released file and write {contract.name}.v{contract.version + 1}.sql"
+    advice = f"restore the released file and write {contract.name}.v{contract.version + 1}.sql"
     if catalog.own_hash(contract) != locked.own:
-        return Violation(f"{contract.source}:1", f"{contract.ref} is released, but was changed", new)
+        return Violation(f"{contract.source}:1", f"{contract.ref} is released, but was changed", advice)
     lock = read_lock(catalog.folder)
     below = [each for each in catalog.closure(contract) if each.ref in lock]
     changed = [str(each.ref) for each in below if lock[each.ref].own != catalog.own_hash(each)]

@@ -107,11 +107,11 @@ def _target(tag: str) -> Target:
 
 def _build(root: Path, out: Path, kind: str, tag: str = "") -> Path:
     """Builds one file without isolation, with the packages that are installed."""
-    before = {path: path.stat().st_mtime_ns for path in out.glob("*")}
+    times_before = {path: path.stat().st_mtime_ns for path in out.glob("*")}
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out.resolve())]
     environment = {**os.environ, "TW_WHEEL_TARGET": tag, "TW_NO_NATIVE": ""}
     finished = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    new_files = [path for path in out.glob("*") if before.get(path) != path.stat().st_mtime_ns]
+    new_files = [path for path in out.glob("*") if times_before.get(path) != path.stat().st_mtime_ns]
     if finished.returncode or len(new_files) != 1:
         raise WheelError(f"{tag or kind}: {finished.stderr.strip()[-2000:]}")
     return new_files[0]

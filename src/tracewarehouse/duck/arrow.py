@@ -114,8 +114,8 @@ def with_plain_text(table: pa.Table) -> pa.Table:
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             chunks = [chunk.dictionary_decode() for chunk in table.column(index).chunks]
-            plain = pa.field(field.name, pa.string(), metadata=metadata)
-            table = table.set_column(index, plain, pa.chunked_array(chunks, type=pa.string()))
+            text_field = pa.field(field.name, pa.string(), metadata=metadata)
+            table = table.set_column(index, text_field, pa.chunked_array(chunks, type=pa.string()))
     return table
 
 

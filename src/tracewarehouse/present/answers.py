@@ -71,11 +71,11 @@ def change_text(change: Change, levels: Sequence[str], top: int, width: int | No
     def titled(title: str, rows: str) -> str:
         return f"{_wrapped(title, width)}\n{rows}"
 
-    parts = [_wrapped(_summary(change, ""), width), *_gate_table(change.gates, width)]
+    blocks = [_wrapped(_summary(change, ""), width), *_gate_table(change.gates, width)]
     if change.breakdown is not None:
-        parts += [titled(_title(change, name), _level(change, name, top, plain)) for name in levels]
-    parts += [titled(title, rows) for title, rows in _noticeable(change, top, plain)]
-    return "\n\n".join(parts) + "\n"
+        blocks += [titled(_title(change, name), _level(change, name, top, plain)) for name in levels]
+    blocks += [titled(title, rows) for title, rows in _noticeable(change, top, plain)]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _wrapped(text: str, width: int | None) -> str:
@@ -89,19 +89,19 @@ def _wrapped(text: str, width: int | None) -> str:
 
 def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
     """The same as Markdown: the verdict visible, levels collapsed."""
-    parts = [f"### {change.line}", _summary(change, "- ", verdict=False), *_gates(change.gates)]
+    blocks = [f"### {change.line}", _summary(change, "- ", verdict=False), *_gates(change.gates)]
     if change.breakdown is not None:
         for name in levels:
             opened = " open" if name in _SHORT_LEVELS else ""
-            inner = _level(change, name, top, _markdown)
-            part = f"<details{opened}><summary>{_title(change, name)}</summary>\n\n{inner}\n</details>"
-            if sum(map(len, parts)) + len(part) < _MOST_CHARACTERS:
-                parts.append(part)
-    parts += [
-        f"<details><summary>{title}</summary>\n\n{inner}\n</details>"
-        for title, inner in _noticeable(change, top, _markdown)
+            table_text = _level(change, name, top, _markdown)
+            block = f"<details{opened}><summary>{_title(change, name)}</summary>\n\n{table_text}\n</details>"
+            if sum(map(len, blocks)) + len(block) < _MOST_CHARACTERS:
+                blocks.append(block)
+    blocks += [
+        f"<details><summary>{title}</summary>\n\n{table_text}\n</details>"
+        for title, table_text in _noticeable(change, top, _markdown)
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def github_comment(change: Change, levels: Sequence[str], top: int) -> str:
@@ -163,8 +163,8 @@ def _remarks(change: Change) -> Iterator[str]:
         yield change.verdict.reason
     changed = _significant_rows(change)
     if changed and change.breakdown and change.verdict.word in ("inconclusive", "no change"):
-        of_host = ("operator, call or frame", "operators, calls or frames")
-        rows = plural(changed, *(of_host if change.breakdown.on_host else ("kernel",)))
+        host_nouns = ("operator, call or frame", "operators, calls or frames")
+        rows = plural(changed, *(host_nouns if change.breakdown.on_host else ("kernel",)))
         yield f"the step as a whole: {change.verdict.outcome}; {rows} changed significantly"
     left_out = change.breakdown.incomplete if change.breakdown else ()
     yield from (f"note: {each}" for each in (*change.verdict.notices, *change.spread_notes, *left_out))
@@ -233,9 +233,9 @@ def _gate_table(gates: Sequence[GateResult], width: int | None) -> Iterator[str]
         for note in (reason, power):
             if note is not None:
                 notes.setdefault(str(note), []).append(gate.gate.text)
-    shown = table(fields, rows, width, ("gate",), Facts(), _GATE_ANSWER).lines()
+    table_lines = table(fields, rows, width, ("gate",), Facts(), _GATE_ANSWER).lines()
     note_lines = [_wrapped(f"{', '.join(texts)}: {note}", width) for note, texts in notes.items()]
-    yield "\n".join([*shown, *note_lines])
+    yield "\n".join([*table_lines, *note_lines])
 
 
 def _worst_first(gates: Sequence[GateResult]) -> list[GateResult]:
@@ -255,14 +255,14 @@ def gate_power(result: GateResult) -> str | None:
     if result.power_at_bound is None:
         return None
     bound = result.gate.bound
-    parts = [
+    phrases = [
         f"fails in {100 * result.power_at_bound:.0f} % of cases if the true change is {100 * bound:+.1f} %"
     ]
     if result.power_at_twice is not None:
-        parts.append(f"in {100 * result.power_at_twice:.0f} % if {200 * bound:+.1f} %")
+        phrases.append(f"in {100 * result.power_at_twice:.0f} % if {200 * bound:+.1f} %")
     if result.detects is not None:
-        parts.append(f"in 80 % if {100 * result.detects:+.1f} %")
-    return ", ".join(parts)
+        phrases.append(f"in 80 % if {100 * result.detects:+.1f} %")
+    return ", ".join(phrases)
 
 
 def gate_value(result: GateResult) -> str | None:
@@ -317,14 +317,14 @@ def ingest_notices(report: IngestReport) -> Iterator[str]:
 
     Many files with the same reason have one line.
     """
-    alike = Counter((file.state, _reason(file)) for file in report.files)
+    counts = Counter((file.state, _reason(file)) for file in report.files)
     listed = set()
     for file in report.files:
         key = file.state, _reason(file)
         if file.state in STATES_LISTED_PER_FILE and key not in listed:
-            is_many = key[1] and alike[key] > _MOST_ALIKE
+            is_many = key[1] and counts[key] > _MOST_ALIKE
             listed |= {key} if is_many else set()
-            which = f"{alike[key]:,} files such as {file.path}" if is_many else file.path
+            which = f"{counts[key]:,} files such as {file.path}" if is_many else file.path
             yield f"{file.state}: {which}{f': {key[1]}' if key[1] else ''}"
             if file.hint:
                 yield f"hint: {cli_text(file.hint)}"
@@ -469,11 +469,11 @@ def findings_text(
     """
     unexplained = stated(result) if unexplained is None else unexplained
     rows, recorded = result.rows(), recording_verdict(result.recording, len(result.provenance.runs) > 1)
-    shown = finding_blocks(rows)[:most]
+    blocks = finding_blocks(rows)[:most]
     if as_markdown:
         parts = [f"**Recording: {recorded}**", *(f"**{each}**" for each in unexplained)]
         parts += [f"### {findings_headline(rows, result)}"]
-        parts += [_finding_markdown(block, place) for block in shown]
+        parts += [_finding_markdown(block, place) for block in blocks]
     else:
         width = width or _WIDTH
         lines = wrap(f"recording: {recorded}", width, subsequent_indent="  ")
@@ -481,9 +481,9 @@ def findings_text(
         lines += chain.from_iterable(wrap(each, width, subsequent_indent="  ") for each in unexplained)
         lines += _run_lines(result) if by_run else ()
         parts = ["\n".join(lines), findings_headline(rows, result)]
-        parts += [_block(block, width, place) for block in shown]
+        parts += [_block(block, width, place) for block in blocks]
     if most is not None:
-        not_shown = len(rows) - sum(map(len, shown))
+        not_shown = len(rows) - sum(map(len, blocks))
         runs = quote(",".join(map(_name, result.provenance.runs)))
         more_line = [f"{plural(not_shown, 'more finding')}: tw check {runs}{place}"] if not_shown else []
         parts.append("\n".join([*more_line, f"report: {_report(result, place)}"]))
@@ -560,9 +560,9 @@ def findings_headline(rows: Sequence[Finding], result: Result | None = None) -> 
 
 
 def _block(rows: Sequence[Finding], width: int, place: str) -> str:
-    fits = partial(wrap, width=max(width - 2, 20), subsequent_indent="  ", break_on_hyphens=False)
+    wrapped = partial(wrap, width=max(width - 2, 20), subsequent_indent="  ", break_on_hyphens=False)
     # Commands are not wrapped: a line break would be part of what is pasted.
-    lines = [*chain.from_iterable(map(fits, _sentences(rows))), *map(one_line, _evidence(rows[0], place))]
+    lines = [*chain.from_iterable(map(wrapped, _sentences(rows))), *map(one_line, _evidence(rows[0], place))]
     return "\n".join([_finding_title(rows), *(f"  {line}" for line in lines)])
 
 

@@ -109,22 +109,22 @@ def _consecutive_ranks(
 
     `sizes` are those of what a rank reads. What several ranks share, such as a file, counts once.
     """
-    parts: list[SelectedRun] = []
+    batch: list[SelectedRun] = []
     keys_read: set[Hashable] = set()
     size = 0
     for run in sorted(selected, key=lambda run: run.run):
         ranks: list[int] = []
         for rank in run.by_rank:
-            read = sizes(rank)
-            new = sum(count for key, count in read.items() if key not in keys_read)
-            if size and size + new > limit:
-                yield (*parts, replace(run, ranks=tuple(ranks))) if ranks else tuple(parts)
-                parts, ranks, keys_read, size, new = [], [], set(), 0, sum(read.values())
-            keys_read |= read.keys()
-            size += new
+            rank_sizes = sizes(rank)
+            added = sum(count for key, count in rank_sizes.items() if key not in keys_read)
+            if size and size + added > limit:
+                yield (*batch, replace(run, ranks=tuple(ranks))) if ranks else tuple(batch)
+                batch, ranks, keys_read, size, added = [], [], set(), 0, sum(rank_sizes.values())
+            keys_read |= rank_sizes.keys()
+            size += added
             ranks.append(rank.rank)
-        parts.append(replace(run, ranks=tuple(ranks)))
-    yield tuple(parts)
+        batch.append(replace(run, ranks=tuple(ranks)))
+    yield tuple(batch)
 
 
 def _events(rank: Rank) -> int:
@@ -340,8 +340,8 @@ class ConnectionPool:
             with self.connection(selected, read) as con:
                 yield con, sql
             return
-        with self._borrowed(relations) as opened:
-            yield opened.con, _joined(opened.with_clause(relations, tuple(relation_names), sql), sql)
+        with self._borrowed(relations) as connection:
+            yield connection.con, _joined(connection.with_clause(relations, tuple(relation_names), sql), sql)
 
     def execute(
         self,
@@ -422,10 +422,10 @@ class ConnectionPool:
             raise
         with self._lock:
             self._idle.append((key, opened))
-            surplus = [old for _, old in self._idle[:-_IDLE]]
+            surplus = [connection for _, connection in self._idle[:-_IDLE]]
             del self._idle[:-_IDLE]
-        for old in surplus:
-            old.close()
+        for connection in surplus:
+            connection.close()
 
     def _take(self, key: object, names: Mapping[Ref, str]) -> _PooledConnection | None:
         with self._lock:

@@ -285,11 +285,11 @@ class Spread:
         requests: dict[object, _Request] = {}
         for number, each in enumerate(wanted):
             own = _within(each.selected, group)
-            whole = own if self._is_by_rank(each) else [run for run in own if run.run not in split]
-            if whole:
-                request = _Request(each.contract, each.bound, numbered(whole))
-                requests[number, whole[0].run] = request
-            for run in own if whole is not own else ():
+            computed_whole = own if self._is_by_rank(each) else [run for run in own if run.run not in split]
+            if computed_whole:
+                request = _Request(each.contract, each.bound, numbered(computed_whole))
+                requests[number, computed_whole[0].run] = request
+            for run in own if computed_whole is not own else ():
                 for view in mapped_views(self.catalog, each.contract) if run.run in split else ():
                     query = view_query(self.catalog, each.contract, view)
                     requests[_view_key(each, query, run.run)] = _Request(query, {}, numbered([run]))
@@ -339,12 +339,12 @@ def _union(wanted: Iterable[Wanted]) -> list[SelectedRun]:
 
 def _within(selected: Sequence[SelectedRun], group: Sequence[SelectedRun]) -> list[SelectedRun]:
     """The ranks of a selection that are in a group, in its order."""
-    of_run = {run.run: frozenset(run.ranks) for run in selected}
-    parts = (
-        replace(each, ranks=tuple(rank for rank in each.ranks if rank in of_run.get(each.run, ())))
+    ranks_of = {run.run: frozenset(run.ranks) for run in selected}
+    narrowed = (
+        replace(each, ranks=tuple(rank for rank in each.ranks if rank in ranks_of.get(each.run, ())))
         for each in group
     )
-    return [part for part in parts if part.ranks]
+    return [part for part in narrowed if part.ranks]
 
 
 def _view_key(wanted: Wanted, query: Contract, run: str) -> object:
@@ -512,8 +512,8 @@ class _Tree:
             if name == "sum":
                 self.sums.append(column)
             return {**self._expression(_MERGED[name].format(column)), "alias": node["alias"]}
-        if node.get("class") == "COLUMN_REF" and (read := self._column(node["column_names"])):
-            self._columns[read] = None
+        if node.get("class") == "COLUMN_REF" and (column_read := self._column(node["column_names"])):
+            self._columns[column_read] = None
         return {key: self._merged(value) for key, value in node.items()}
 
     def _column(self, names: Sequence[str]) -> str | None:

@@ -272,8 +272,8 @@ class Relations(Struct, frozen=True):
 
     def _recorded_sql(self, contract: Contract) -> str:
         columns = _casts(contract, contract.columns, None)
-        parts = ["".join(_files_part(columns, group)) for group in self._recorded(contract.ref)]
-        return "\nUNION ALL\n".join(parts) or empty_sql(contract.columns)
+        selects = ["".join(_files_part(columns, group)) for group in self._recorded(contract.ref)]
+        return "\nUNION ALL\n".join(selects) or empty_sql(contract.columns)
 
     def _files(self, contract: Contract) -> tuple[FileGroup, ...]:
         compatible = self.dependencies.compatible[contract.ref]
@@ -331,10 +331,10 @@ class Relations(Struct, frozen=True):
         """Only the columns with these names, None for all; `run` if it is the only selected run."""
         columns = _of_run(_named(contract, None if contract.name == _QUALITY else names), run)
         files = self._files(contract)
-        parts = [_files_part(_casts(contract, columns, run, group.missing), group) for group in files]
+        selects = [_files_part(_casts(contract, columns, run, group.missing), group) for group in files]
         if rows := _rows(self.store, contract, self.selected):
-            parts.append(_values_part(columns, rows))
-        return "\nUNION ALL\n".join(map("".join, parts)) or empty_sql(columns)
+            selects.append(_values_part(columns, rows))
+        return "\nUNION ALL\n".join(map("".join, selects)) or empty_sql(columns)
 
 
 def data_files(

@@ -405,13 +405,13 @@ class Selection:
 
         Raises DamagedRunError for a damaged file: the rows of its run would be incomplete.
         """
-        parts = []
+        batch_rows = []
         for batch in batches:
             whole_runs = ReadableRuns(tuple(replace(each, named=True) for each in batch))
             with self.store.files.for_now():
                 intact = self._intact(dependencies.contracts, whole_runs, level)
-                parts.append(self.over(intact.selected)._execute(contract, bound, dependencies))
-        return concatenate(parts)
+                batch_rows.append(self.over(intact.selected)._execute(contract, bound, dependencies))
+        return concatenate(batch_rows)
 
     def analyze_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
         """Like `analyze`, for checks and reports: runs stored before a table existed are skipped.
@@ -435,11 +435,11 @@ class Selection:
         lacking = without_tables(self.catalog, needed, selected)
         if not lacking:
             return ()
-        old = [run for run in selected if run.run in lacking]
-        other = {(each.run_id, each.rank): each for each in with_capabilities(analysis, old).skipped}
+        old_runs = [run for run in selected if run.run in lacking]
+        other = {(each.run_id, each.rank): each for each in with_capabilities(analysis, old_runs).skipped}
         return tuple(
             other.get((each.run, rank)) or Skipped(each.run, rank, absent_reason(lacking[each.run]))
-            for each in old
+            for each in old_runs
             for rank in each.ranks
         )
 
@@ -498,8 +498,8 @@ class Selection:
         wanted_runs = runs if runs is not None and self.runs is None else frozenset()
         unknown = sorted(wanted_runs.difference(each.run for each in selected))
         if ranks is not None:
-            parts = (replace(run, ranks=tuple(sorted(ranks.intersection(run.ranks)))) for run in selected)
-            selected = tuple(part for part in parts if part.ranks)
+            narrowed = (replace(run, ranks=tuple(sorted(ranks.intersection(run.ranks)))) for run in selected)
+            selected = tuple(part for part in narrowed if part.ranks)
         return self.over(selected, self.left_out if runs is None else ()), unknown
 
     def _exactly(self, names: Iterable[str]) -> tuple[SelectedRun, ...]:
@@ -545,18 +545,18 @@ class Selection:
         listed = dict.fromkeys(
             rank for ranks in skipped.values() for rank in ranks if rank.run_id in named_runs
         )
-        used = _used(runs.selected, sql, table)
+        runs_used = _used(runs.selected, sql, table)
         left_out, about_them = self.note(runs.left_out, len(runs.selected))
         lines = (
             *about_them,
             *runs.notices,
             *nothing_stored(selected or self.store.runs()),
             *self._unrecorded(() if named.lists else named.contracts, selected),
-            *notices(used),
+            *notices(runs_used),
             *((_NOT_SPREAD,) if limits is not None and self.has_workers and spread is None else ()),
         )
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)
-        recorded = recording_limits(used)
+        recorded = recording_limits(runs_used)
         return Result(table, provenance, None, tuple(listed), lines, recorded, left_out)
 
     def _spread_over(

@@ -235,16 +235,16 @@ def _set_files(con: Connection, parts: Mapping[str, Sequence[_Part]], latest: st
     parsed in less than a millisecond.
     """
     grouped_of_all: dict[str, _Grouped] = defaultdict(_Grouped)
-    of_runs: dict[str, dict[str, str]] = defaultdict(dict)
+    select_of: dict[str, dict[str, str]] = defaultdict(dict)
     for run in sorted(parts):
-        of_run: dict[str, _Grouped] = defaultdict(_Grouped)
+        grouped_of_run: dict[str, _Grouped] = defaultdict(_Grouped)
         for relation, begin, listed, end in parts[run]:
-            for grouped in (grouped_of_all[relation], of_run[relation]):
+            for grouped in (grouped_of_all[relation], grouped_of_run[relation]):
                 grouped.setdefault((begin, end), []).append(listed)
-        for relation, grouped in of_run.items():
-            of_runs[relation][run] = _union(grouped)
+        for relation, grouped in grouped_of_run.items():
+            select_of[relation][run] = _union(grouped)
     all_rows = {relation: _union(grouped) for relation, grouped in grouped_of_all.items()}
-    by_run = {relation: msgspec.json.encode(texts).decode() for relation, texts in of_runs.items()}
+    by_run = {relation: msgspec.json.encode(texts).decode() for relation, texts in select_of.items()}
     place = "'/' || replace(replace(run, '~', '~0'), '/', '~1')"
     con.execute(
         f"CREATE OR REPLACE MACRO {_MAIN}.{_FILES}(relation, run) AS"
@@ -571,12 +571,12 @@ def _parts(relations: Relations, tables: Sequence[Contract]) -> dict[str, Sequen
     """Run → the parts of its SELECTs."""
     parts_by_run: dict[str, Sequence[_Part]] = {}
     for run in relations.selected:
-        of_run = replace(relations, selected=(run,))
+        relations_of_run = replace(relations, selected=(run,))
         parts_by_run[run.run] = [
             (relations.names[contract.ref], *part)
             for contract in tables
             if contract.is_stored
-            for part in of_run.parts(contract)
+            for part in relations_of_run.parts(contract)
         ]
     return parts_by_run
 

@@ -136,8 +136,8 @@ def _guides() -> list[Path]:
 def cleaned(value: Any, long: Iterable[str] = (), most: int = _MOST_CHARACTERS) -> Any:
     """A JSON value: strings are cut, those with a key in `long` later, and have no unseen characters."""
     if isinstance(value, str):
-        seen = "".join(" " if each in "\t\n\r" else each for each in value if _is_seen(each))
-        return seen if len(seen) <= most else f"{seen[: most - 1]}…"
+        visible = "".join(" " if each in "\t\n\r" else each for each in value if _is_seen(each))
+        return visible if len(visible) <= most else f"{visible[: most - 1]}…"
     if isinstance(value, list):
         return [cleaned(each, long, most) for each in value]
     if isinstance(value, dict):
@@ -167,21 +167,21 @@ def _answered(tool: str, lines: Iterable[str], text: str) -> CallToolResult:
     lines = [*islice(lines, _MOST_LINES)]
     if _shorten(envelope):
         lines.append("Not all of it fits into an answer: lists in the JSON are cut. Select less.")
-    shown = {key: envelope[key] for key in ("result", *_DESCRIBING) if envelope[key]}
-    texts = ("\n".join(lines), json.dumps(shown, ensure_ascii=False))
+    described = {key: envelope[key] for key in ("result", *_DESCRIBING) if envelope[key]}
+    texts = ("\n".join(lines), json.dumps(described, ensure_ascii=False))
     blocks = [TextContent(text=each) for each in texts]
     return CallToolResult(content=[*blocks], structured_content=envelope, is_error=not envelope["ok"])
 
 
 def _shorten(envelope: dict[str, Any]) -> bool:
     """Cuts the longest lists until the object fits; whether anything was cut."""
-    before = size = len(json.dumps(envelope))
+    size_before = size = len(json.dumps(envelope))
     while size > _MOST_BYTES:
         if not (longest := max(_lists(envelope), key=lambda each: len(json.dumps(each)) * (len(each) > 1))):
             break
         del longest[len(longest) // 2 :]
         size = len(json.dumps(envelope))
-    return size < before
+    return size < size_before
 
 
 def _lists(value: Any) -> Iterator[list[Any]]:
@@ -402,8 +402,8 @@ class Tools:
 
 def _counted(rows: Result, most: int) -> list[str]:
     """How many rows there are, and the units of the columns of an analysis."""
-    shown = f", the first {most} shown" if len(rows) > most else ""
-    lines = [f"{plural(len(rows), 'row')}{shown}; {plural(len(rows.skipped), 'rank')} skipped"]
+    shown_text = f", the first {most} shown" if len(rows) > most else ""
+    lines = [f"{plural(len(rows), 'row')}{shown_text}; {plural(len(rows.skipped), 'rank')} skipped"]
     if rows.contract is not None:
         lines.append(f"{rows.contract.name}: {rows.contract.summary}")
         units = (f"{column.name} ({column.unit})" for column in rows.columns() if column.unit)

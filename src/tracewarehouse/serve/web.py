@@ -188,12 +188,12 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    task, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
-    leaving.add_done_callback(lambda _: task.cancel())
+    task, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    disconnect.add_done_callback(lambda _: task.cancel())
     try:
         return await task
     finally:
-        leaving.cancel()
+        disconnect.cancel()
 
 
 def part_of(warehouse: Warehouse, arguments: Given) -> Warehouse:
@@ -291,11 +291,11 @@ def _linked(html: str, bar: Bar) -> str:
 
 def _failed(request: Request, error: Exception) -> Response:
     """The answer to a request that failed: JSON for programs and scripts, else a page."""
-    status, shown = _failure(error)
+    status, failure = _failure(error)
     if request.url.path.startswith(("/api/", "/summary")):
-        return Response(enveloped("api", error=shown), status, media_type="application/json")
-    page = _head("Not shown", shown["message"] or "")
-    return _html(_page("served.html", Bar(), page=page, kind="error", failure=shown), status)
+        return Response(enveloped("api", error=failure), status, media_type="application/json")
+    page = _head("Not shown", failure["message"] or "")
+    return _html(_page("served.html", Bar(), page=page, kind="error", failure=failure), status)
 
 
 def _failure(error: Exception) -> tuple[int, dict[str, str | None]]:
@@ -430,8 +430,8 @@ class Server:
                 part = warehouse.select(run.selector)
                 row = part.report_runs().sections[0].runs[0]
                 limits = recording_limits(part.selected())
-            shown = {name: getattr(row, name) for name in _SUMMARY}
-            return json.dumps({**shown, "recording": recording_verdict(limits)}, ensure_ascii=False)
+            columns = {name: getattr(row, name) for name in _SUMMARY}
+            return json.dumps({**columns, "recording": recording_verdict(limits)}, ensure_ascii=False)
 
         text = await self.kept.get(("summary", _key(run)), compute)
         return Response(text, media_type="application/json")

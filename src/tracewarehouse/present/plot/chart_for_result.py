@@ -282,18 +282,18 @@ def _segments(rows: Sequence[Row], key: str) -> tuple[list[Segment], list[str], 
 
 
 def _stacked(rows: Sequence[Row], key: str) -> Spec:
-    segments, shown, note = _segments(rows, key)
-    parts = {segment.part: segment.category for segment in segments}
-    scale = Scale.of([sum(each.value for each in segments if each.row == row) for row in shown], "ns")
-    places = {part: number for number, part in enumerate(parts)}
+    segments, stacks, note = _segments(rows, key)
+    categories = {segment.part: segment.category for segment in segments}
+    scale = Scale.of([sum(each.value for each in segments if each.row == row) for row in stacks], "ns")
+    order_of = {part: number for number, part in enumerate(categories)}
     values = [
-        {**asdict(each), "at": places[each.part], "value": each.value / scale.divisor} for each in segments
+        {**asdict(each), "at": order_of[each.part], "value": each.value / scale.divisor} for each in segments
     ]
-    height = {"step": 20 if len(shown) <= 12 else 14}
+    height = {"step": 20 if len(stacks) <= 12 else 14}
     mark = {"type": "bar", "stroke": _PAPER, "strokeWidth": 0.6}
     order = {"field": "at", "type": "quantitative"}
-    x, y = _number("value", scale.unit), _name("row", shown)
-    spec = _spec(values, height, mark, x, y, color=_colors("part", parts), order=order)
+    x, y = _number("value", scale.unit), _name("row", stacks)
+    spec = _spec(values, height, mark, x, y, color=_colors("part", categories), order=order)
     return {**spec, "limit_note": note}
 
 
@@ -370,10 +370,10 @@ def _largest(
 
 
 def _numbered(names: list[str], places: list[str]) -> list[str]:
-    seen, labels = Counter[str](), []
+    counts, labels = Counter[str](), []
     for each in map(" ".join, zip(names, places, strict=True)):
-        seen[each] += 1
-        labels.append(each.strip() if seen[each] == 1 else f"{each.strip()} ({seen[each]})")
+        counts[each] += 1
+        labels.append(each.strip() if counts[each] == 1 else f"{each.strip()} ({counts[each]})")
     return labels
 
 
@@ -404,9 +404,9 @@ def page_chart(
     kind, selected = _chosen(shape, rows, measure)
     if selected is None:
         segments, stacks, note = _segments(_divided(shape, rows), "part")
-        parts = {segment.part: segment.category for segment in segments}
-        legend = tuple((category, part) for part, category in parts.items())
-        return f"by category{note}", stacked_bars(segments, stacks, [*parts], ""), legend
+        categories = {segment.part: segment.category for segment in segments}
+        legend = tuple((category, part) for part, category in categories.items())
+        return f"by category{note}", stacked_bars(segments, stacks, [*categories], ""), legend
     name, unit = selected.name, selected.unit
     if kind == "time":
         lines = _lines(shape, rows, selected)

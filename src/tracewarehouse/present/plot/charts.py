@@ -164,11 +164,11 @@ def stacked_bars(
     step = 20 if len(rows) <= 12 else 14 if len(rows) <= 24 else 10
     top = 16 if axis_title else 0
     labels, label_width = row_labels(rows, step, axis_title, top)
-    places: list[tuple[Segment, float, float]] = []
+    placed: list[tuple[Segment, float, float]] = []
     for segment in sorted(segments, key=lambda segment: parts.index(segment.part)):
         start = ends[segment.row]
         ends[segment.row] += segment.value / scale.divisor
-        places.append((segment, start, ends[segment.row]))
+        placed.append((segment, start, ends[segment.row]))
     axis = Axis.of(0, max(ends.values(), default=0.0), scale.unit, is_nice=True)
 
     def place(value: float) -> float:
@@ -176,7 +176,7 @@ def stacked_bars(
 
     tops = {row: top + number * step for number, row in enumerate(rows)}
     bars = ""
-    for each, start, end in places:
+    for each, start, end in placed:
         if each.value:
             row, mark = tops[each.row], {"label": each.description, "fill": color(each.category)}
             bars += rect(place(start), place(end), row + 1, row + step - 1, **mark)
@@ -370,16 +370,16 @@ def range_bars(rows: Sequence[RangeBar], quantity: str, unit: str | None) -> Cha
     head = color("head")
 
     def draw(x: Place, y: Place) -> Iterator[str]:
-        places = [
+        points = [
             (x(row.at), *(y(value / scale.divisor) for value in (row.low, row.middle, row.high)))
             for row in rows
         ]
         if len(rows) > 60:
-            ends = [(at, high) for at, _, _, high in places] + [(at, low) for at, low, _, _ in places[::-1]]
+            ends = [(at, high) for at, _, _, high in points] + [(at, low) for at, low, _, _ in points[::-1]]
             band = " ".join(f"{at:.1f},{end:.1f}" for at, end in ends)
             yield element("polygon", points=band, fill=head, opacity=0.3)
-        yield line([(at, middle) for at, _, middle, _ in places], stroke=head, stroke_width=1.5)
-        for (at, low, middle, high), row in zip(places, rows, strict=True):
+        yield line([(at, middle) for at, _, middle, _ in points], stroke=head, stroke_width=1.5)
+        for (at, low, middle, high), row in zip(points, rows, strict=True):
             if len(rows) <= 60:
                 yield line([(at, high), (at, low)], stroke=head, stroke_width=3, opacity=0.35)
             yield circle(at, middle, 3.8, row.description, fill=head, fill_opacity=int(len(rows) <= 60))
@@ -400,12 +400,12 @@ def line_chart(
 
     def draw(x: Place, y: Place) -> Iterator[str]:
         for name, (category, points) in lines.items():
-            places = [(x(at / time.divisor), y(value / scale.divisor)) for at, value in points]
-            yield line(places, is_stepped=True, stroke=color(category), stroke_width=1.5)
+            drawn = [(x(at / time.divisor), y(value / scale.divisor)) for at, value in points]
+            yield line(drawn, is_stepped=True, stroke=color(category), stroke_width=1.5)
             # Invisible points that answer to the pointer.
             for at in range(0, len(points), max(1, -(-len(points) // _MAX_READINGS))):
                 words = f"{name}: {format_short(points[at][1], unit)} at {format_short(points[at][0], 'ns')}"
-                yield circle(*places[at], 6, words, fill_opacity=0)
+                yield circle(*drawn[at], 6, words, fill_opacity=0)
 
     is_count = unit in (None, "count")
     title = scale.axis_title(quantity)

@@ -286,7 +286,7 @@ def framed(
 
     marks = "".join(draw(place_x, place_y))
     grid = "".join(line([(left, place_y(tick)), (right, place_y(tick))]) for tick in y.ticks)
-    parts = [
+    elements = [
         *items,
         text(0, top - 9, y.title) if y.title else "",
         element("g", grid, stroke=color("line")) if grid else "",
@@ -294,7 +294,7 @@ def framed(
         *x_axis(x, place_x, bottom),
         marks,
     ]
-    return Chart.of(bottom + (32 if x.title else 18), parts)
+    return Chart.of(bottom + (32 if x.title else 18), elements)
 
 
 def x_axis(axis: Axis, place: Place, bottom: float) -> Iterator[str]:

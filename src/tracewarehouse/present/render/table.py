@@ -250,10 +250,10 @@ def _narrowed(columns: Sequence[_Column], width: int, least: int, keep: Collecti
 def distinguished(cells: Sequence[str], width: int) -> list[str]:
     """The cells in at most `width` columns; those that would look alike show where they begin to differ."""
     cut = {cell: shortened(cell, width) for cell in dict.fromkeys(cells)}
-    alike = Counter(cut.values())
+    counts = Counter(cut.values())
     groups: dict[str, list[str]] = {}
     for cell, text in cut.items():
-        if alike[text] > 1:
+        if counts[text] > 1:
             groups.setdefault(text, []).append(cell)
     for members in groups.values():
         common = len(commonprefix(members))
@@ -324,8 +324,8 @@ _ROWS_SHOWN = 20
 def text(title: str, fields: Sequence[Field], rows: pa.Table, notes: Sequence[str]) -> str:
     """The first rows as a text table that fits the terminal, with title, number of other rows, and notes."""
     width = shutil.get_terminal_size((120, 24)).columns
-    shown = values(rows.slice(0, _ROWS_SHOWN))
-    lines = table(fields, shown, width, facts=facts_of(rows)).lines() if shown else ["(no rows)"]
+    first_rows = values(rows.slice(0, _ROWS_SHOWN))
+    lines = table(fields, first_rows, width, facts=facts_of(rows)).lines() if first_rows else ["(no rows)"]
     return "\n".join([title, *lines, *_below(rows, notes)])
 
 
@@ -358,10 +358,10 @@ def _cells(texts: Sequence[str]) -> list[str]:
     from html import escape
 
     short = short_names(texts)
-    shown = [shortened(short[each], _MOST_CHARACTERS) for each in texts]
+    cells = [shortened(short[each], _MOST_CHARACTERS) for each in texts]
     return [
         escape(cell) if cell == full else f'<span title="{escape(full)}">{escape(cell)}</span>'
-        for cell, full in zip(shown, texts, strict=True)
+        for cell, full in zip(cells, texts, strict=True)
     ]
 
 
@@ -383,8 +383,8 @@ def profiler_tables(rows: Iterable[Row], all_rows: Iterable[Row]) -> str:
     """A table for each rank, with a line that names it if there are several; totals are those of all rows."""
     ranks, totals = _by_rank(rows), _by_rank(all_rows)
     texts = [
-        (f"{run} rank {rank}\n" if len(ranks) > 1 else "") + _table(of_rank, totals[run, rank])
-        for (run, rank), of_rank in ranks.items()
+        (f"{run} rank {rank}\n" if len(ranks) > 1 else "") + _table(rank_rows, totals[run, rank])
+        for (run, rank), rank_rows in ranks.items()
     ]
     return "\n".join(texts) or "(no rows)\n"
 

@@ -62,11 +62,11 @@ def duration(ns: float) -> str:
 
 def timestamp(ns: float) -> str:
     """A point in time: UTC to the nanosecond if the trace has absolute times, else seconds."""
-    seconds, rest = divmod(int(ns), 10**9)
+    seconds, fraction = divmod(int(ns), 10**9)
     if ns >= _EPOCH_NS:
-        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d}"
-    sign, (seconds, rest) = ("-" if ns < 0 else ""), divmod(abs(int(ns)), 10**9)
-    return f"{sign}{seconds}.{rest:09d} s"
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{fraction:09d}"
+    sign, (seconds, fraction) = ("-" if ns < 0 else ""), divmod(abs(int(ns)), 10**9)
+    return f"{sign}{seconds}.{fraction:09d} s"
 
 
 def ratio(value: float) -> str:

@@ -171,22 +171,22 @@ def _overlap_card(data: ReportData) -> Card:
     by_step = [] if steps is None or not data.has_rows("step_account") else data.rows(_EXPOSED)
     rows = by_step or data.rows(_OVERLAPPED)
     states: Sequence[tuple[str, str, str]] = _PARTS if by_step else _OVERLAP
-    whole = " per step" if by_step else ""
+    per_step = " per step" if by_step else ""
     title = f"Exposed {'' if by_step else 'and overlapped '}communication"
     shown = rows if len(rows) <= _MAX_RANKS else rows[: _MAX_RANKS // 2] + rows[-_MAX_RANKS // 2 :]
     segments = []
     for row, (category, column, state) in product(shown, states):
         if row[column] or not by_step:
-            description = f"rank {row['rank']}: {duration(row[column])} {state}{whole}"
+            description = f"rank {row['rank']}: {duration(row[column])} {state}{per_step}"
             segments.append(Segment(str(row["rank"]), category, row[column], category, description))
     ranks, categories = [str(row["rank"]) for row in shown], [category for category, _, _ in states]
     spec = stacked_bars(segments, ranks, categories)
-    longest = f"{duration(rows[0]['exposed_ns'])}{whole}"
+    longest = f"{duration(rows[0]['exposed_ns'])}{per_step}"
     text = f"Rank {rows[0]['rank']} has the most exposed communication ({longest})"
     if len(rows) > 1:
         text += f", rank {rows[-1]['rank']} the least ({duration(rows[-1]['exposed_ns'])})"
     limit = "" if len(shown) == len(rows) else f": {len(shown)} of {len(rows)} ranks, from both ends"
-    caption = f"{title}{whole} by rank" if by_step else "Communication in the recording, by rank"
+    caption = f"{title}{per_step} by rank" if by_step else "Communication in the recording, by rank"
     legend = tuple(
         (category, state) for category, column, state in states if any(row[column] for row in shown)
     )
@@ -212,17 +212,17 @@ def _wait_cards(data: ReportData) -> list[Card]:
 
 
 def _collectives_card(data: ReportData, rows: Sequence[Row], steps: Steps | None, text: str) -> Card:
-    times, whole = (data.ranks, data.on_rank) if steps is None else (steps.count, "per step")
+    times, per_what = (data.ranks, data.on_rank) if steps is None else (steps.count, "per step")
     segments = []
     for row, (category, column, state) in product(rows, _TRANSFERS):
         name, ns = row["name"], (row[column] or 0) / times
-        description = f"{name}, {row['count']:,} times: {duration(ns)} {state} {whole}"
+        description = f"{name}, {row['count']:,} times: {duration(ns)} {state} {per_what}"
         segments.append(Segment(name, category, ns, category, description))
     names, categories = [row["name"] for row in rows], [category for category, _, _ in _TRANSFERS]
     spec = stacked_bars(segments, names, categories, axis_title="")
-    whole = "per rank in the recording" if steps is None else "per step, mean of ranks"
+    per_what = "per rank in the recording" if steps is None else "per step, mean of ranks"
     legend = tuple((category, state) for category, _, state in _TRANSFERS)
-    return chart_card("Collectives", text, f"Transfer and wait time {whole}", spec, legend)
+    return chart_card("Collectives", text, f"Transfer and wait time {per_what}", spec, legend)
 
 
 def _straggler_cards(data: ReportData) -> list[Card]:

@@ -126,9 +126,9 @@ class ReportData:
         if limits["low"] is None:
             return []
         edges = bin_edges(float(limits["low"]), float(limits["high"]))
-        inner = ", ".join(map(repr, edges[1:-1]))
+        inner_edges = ", ".join(map(repr, edges[1:-1]))
         rows = self.rows(
-            f"SELECT len(list_filter([{inner}], lambda edge: edge <= value)) AS bin, count(*) AS count"
+            f"SELECT len(list_filter([{inner_edges}], lambda edge: edge <= value)) AS bin, count(*) AS count"
             f" FROM ({values}) GROUP BY bin"
         )
         counts = {row["bin"]: row["count"] for row in rows}
@@ -291,10 +291,10 @@ def complete_steps(data: ReportData) -> Steps | None:
     """The complete steps of all ranks; None without any."""
     if not data.has_rows("step_summary"):
         return None
-    whole = data.row(
+    totals = data.row(
         "SELECT count(*) AS steps, sum(period_ns)::BIGINT AS ns FROM step_summary WHERE NOT partial"
     )
-    return Steps(whole["steps"], whole["ns"] / whole["steps"]) if whole["steps"] else None
+    return Steps(totals["steps"], totals["ns"] / totals["steps"]) if totals["steps"] else None
 
 
 def mean_step_ns(data: ReportData) -> float | None:
@@ -305,10 +305,10 @@ def mean_step_ns(data: ReportData) -> float | None:
 
 def kernels_by_step(data: ReportData, *keys: str) -> ByStep | None:
     """The time of kernels per step by columns of `step_kernels`; None without complete steps."""
-    whole = complete_steps(data)
-    if whole is None or not data.reduce("kernels_of_steps", _KERNELS_OF_STEPS, "step_kernels"):
+    steps = complete_steps(data)
+    if steps is None or not data.reduce("kernels_of_steps", _KERNELS_OF_STEPS, "step_kernels"):
         return None
     listed = ", ".join(keys)
     rows = data.rows(f"SELECT {listed}, sum(ns)::BIGINT AS ns FROM kernels_of_steps GROUP BY {listed}")
-    mean_ns = {tuple(row[key] for key in keys): row["ns"] / whole.count for row in rows}
-    return ByStep(mean_ns, whole.period_ns)
+    mean_ns = {tuple(row[key] for key in keys): row["ns"] / steps.count for row in rows}
+    return ByStep(mean_ns, steps.period_ns)

@@ -49,11 +49,11 @@ def distinct_labels(names: Sequence[str | None]) -> list[str]:
     """The names as `label`, and those that would look alike with the part in which they differ."""
     texts = [label(name) for name in names]
     for text in {each for each in texts if texts.count(each) > 1}:
-        places = [at for at, each in enumerate(texts) if each == text]
-        alike = [one_line(_BOILERPLATE.sub("", names[at] or "")) for at in places]
-        start = len(os.path.commonprefix(alike))
+        indices = [at for at, each in enumerate(texts) if each == text]
+        full_names = [one_line(_BOILERPLATE.sub("", names[at] or "")) for at in indices]
+        start = len(os.path.commonprefix(full_names))
         half = _MAX_LABEL // 2
-        for at, name in zip(places, alike, strict=True):
+        for at, name in zip(indices, full_names, strict=True):
             # The part begins at a word.
             begin = 1 + max(name.rfind(separator, 0, start) for separator in "<>(),: ")
             if begin > half - 2:
@@ -170,8 +170,8 @@ def _packed(field: Field, values: Sequence[object], names: dict[str, int]) -> di
     texts = [for_terminal(show(value, field.unit)) for value in values]
     if is_number(field):
         known = [value if isinstance(value, int | float | Decimal) else None for value in values]
-        places = {value: at for at, value in enumerate(sorted(each for each in known if each is not None))}
-        return {"texts": texts, "order": ["" if value is None else places[value] for value in known]}
+        order_of = {value: at for at, value in enumerate(sorted(each for each in known if each is not None))}
+        return {"texts": texts, "order": ["" if value is None else order_of[value] for value in known]}
     short = short_names(text for text, value in zip(texts, values, strict=True) if isinstance(value, str))
     numbers = {
         text: [names.setdefault(each, len(names)) for each in dict.fromkeys((short.get(text, text), text))]
@@ -249,8 +249,8 @@ def changes_card(
     ]
     text = f"All {kinds} {changed} are shown."
     if len(rows) > _MAX_CHANGES:
-        rest = signed(sum(delta for _, delta, _ in rows[_MAX_CHANGES:]))
-        text = f"{len(bars)} of {len(rows):,} {kinds} shown; the rest sum to {rest}."
+        sum_of_rest = signed(sum(delta for _, delta, _ in rows[_MAX_CHANGES:]))
+        text = f"{len(bars)} of {len(rows):,} {kinds} shown; the rest sum to {sum_of_rest}."
     return bar_card(title, text, caption, bars)
 
 
@@ -491,12 +491,12 @@ def _listed(data: ReportData, listing: Listing) -> Table:
     """The first rows of an analysis, or of all ranks combined into one row per key."""
     contract = contract_of(data.result(listing.name))
     location = [key for key in _LOCATION if key in contract.grain]
-    places = f"SELECT count(DISTINCT ({', '.join(location)})) AS count FROM {listing.name}"
+    counted = f"SELECT count(DISTINCT ({', '.join(location)})) AS count FROM {listing.name}"
     order = listing.order
     if listing.is_combined:
         in_rank = (key for key in contract.order if key.removeprefix("-") not in _LOCATION)
         order = order or ", ".join(f"{key[1:]} DESC" if key[0] == "-" else key for key in in_rank)
-        if data.row(places)["count"] > 1:
+        if data.row(counted)["count"] > 1:
             return _combined(data, contract, listing, order, location)
     order_by = f" ORDER BY {order}" if order else ""
     rows = data.rows(f"SELECT * FROM {listing.name}{order_by} LIMIT {MAX_ROWS}")
@@ -544,19 +544,19 @@ def _table(
         for column in columns
         if not column.name.endswith("_id") and any(row[column.name] is not None for row in rows)
     ]
-    same = {
+    constants = {
         column.name: f"{_words(column.name)} {show(rows[0][column.name], column.unit)}"
         for column in columns
         if len(rows) > 1
         and column.unit != "ts"
         and all(row[column.name] == rows[0][column.name] for row in rows)
     }
-    columns = [column for column in columns if column.name not in same] or columns
+    columns = [column for column in columns if column.name not in constants] or columns
     missing = data.missing_reason(contract.name)
     notes = (*notes, *([f"not included: {missing}"] if missing else []), *data.result(contract.name).notices)
-    notes = (*([f"the same in all rows: {', '.join(same.values())}"] if same else []), *notes)
+    notes = (*([f"the same in all rows: {', '.join(constants.values())}"] if constants else []), *notes)
     ranks = (data.result(contract.name).provenance.ranks or {}).get(data.run)
-    of_ranks = f" --rank {rank_list(ranks).replace(' ', '')}" if ranks else ""
+    rank_option = f" --rank {rank_list(ranks).replace(' ', '')}" if ranks else ""
     if any(column.unit == "ts" for column in columns):
         notes = (*notes, "timestamps are relative to the first event of the run")
     return Table(
@@ -566,7 +566,7 @@ def _table(
         docs=tuple(column.doc for column in columns),
         rows=relative_rows(columns, rows, data.start_ns),
         total=total,
-        command=f"tw show {contract.name} --run {shlex.quote(data.run)}{of_ranks}",
+        command=f"tw show {contract.name} --run {shlex.quote(data.run)}{rank_option}",
         notes=notes,
     )
 

@@ -249,8 +249,8 @@ def findings_section(data: ReportData, result: Result) -> Iterator[Section]:
     count = f"{plural(len(others), 'more finding')}: {and_list(severities)}"
     text = f"{count}. Savings overlap and cannot be summed."
     findings = tuple(_finding(data, result, group) for group in others[:MAX_FINDINGS])
-    every = (Command(f"tw check {shlex.quote(data.run)}", "all findings"),)
-    yield Section("findings", "Other findings", text, findings=findings, commands=every)
+    commands = (Command(f"tw check {shlex.quote(data.run)}", "all findings"),)
+    yield Section("findings", "Other findings", text, findings=findings, commands=commands)
 
 
 def _finding(data: ReportData, result: Result, group: Group) -> Finding:

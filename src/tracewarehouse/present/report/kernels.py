@@ -129,9 +129,9 @@ def _compiled_cards(data: ReportData) -> list[Card]:
     rows = data.rows(_COMPILED, "compiled_kernels")
     if not rows:
         return []
-    shown = rows[:_MAX_BARS]
+    top_rows = rows[:_MAX_BARS]
     bars, color = [], color_key("computation")
-    for name, row in zip(distinct_labels([row["name"] for row in shown]), shown, strict=True):
+    for name, row in zip(distinct_labels([row["name"] for row in top_rows]), top_rows, strict=True):
         time = data.per_rank(row["ns"])
         description = f"{row['name']}: {row['of'] or 'no operators in its name'}, {time} per rank"
         bars.append(Bar(name, row["ns"] / data.ranks, color, time, description))
@@ -325,8 +325,8 @@ def _per_step(data: ReportData, rows: Sequence[Row]) -> list[Row] | None:
         return None
     times = {row["module_path"]: dict.fromkeys(("total_ns", "self_ns", *_PASSES), 0.0) for row in rows}
     for (path, phase), ns in by_step.mean_ns.items():
-        parts = (path or "").split(" > ")
-        for above in (" > ".join(parts[:end]) for end in range(1, len(parts) + 1)):
+        path_names = (path or "").split(" > ")
+        for above in (" > ".join(path_names[:end]) for end in range(1, len(path_names) + 1)):
             if above in times:
                 times[above]["total_ns"] += ns
                 if f"{phase}_ns" in _PASSES:
@@ -351,13 +351,13 @@ def _modules_summary(tree: _Tree, outliers: Sequence[Row]) -> str:
         if tree.is_per_step
         else percent(inside, tree.whole_ns)
     )
-    parts = [
+    phrases = [
         f"{plural(len(modules), 'module')} with {time}{' per step' if tree.is_per_step else ''} ({share})"
     ]
     if outliers:
         first = outliers[0]
-        parts.append(f"{first['name']} differs most from its siblings: {_outlier(first)}")
-    return "; ".join(parts) + "."
+        phrases.append(f"{first['name']} differs most from its siblings: {_outlier(first)}")
+    return "; ".join(phrases) + "."
 
 
 class _Tree:
@@ -408,13 +408,13 @@ class _Tree:
 
     def _text(self, row: Row) -> str:
         time = self.time
-        parts = [f"{time(row['total_ns'])} ({percent(row['total_ns'], self.whole_ns)})"]
+        phrases = [f"{time(row['total_ns'])} ({percent(row['total_ns'], self.whole_ns)})"]
         if row["self_ns"] and row["self_ns"] != row["total_ns"]:
-            parts.append(f"self {time(row['self_ns'])}")
+            phrases.append(f"self {time(row['self_ns'])}")
         if row["depth"] is not None and self.on_gpu:
             passes = [f"{name.removesuffix('_ns')} {time(row[name])}" for name in _PASSES if row[name]]
-            parts += passes if len(passes) > 1 else []
-        return ", ".join(parts)
+            phrases += passes if len(passes) > 1 else []
+        return ", ".join(phrases)
 
     def _share(self, ns: int) -> float:
         return ns / self.whole_ns if self.whole_ns else 0.0
@@ -475,13 +475,13 @@ def _roofline_cards(data: ReportData) -> list[Card]:
     rows = [row for row in data.rows(_KERNELS, "roofline") if row["flop"] and row["bytes"] and row["ns"]]
     if not rows:
         return [Card("Roofline", "No kernel has known FLOP and bytes.")]
-    shown = rows[:_MAX_DOTS]
-    total = sum(row["ns"] for row in shown)
+    drawn = rows[:_MAX_DOTS]
+    total = sum(row["ns"] for row in drawn)
     dots = []
-    for row in shown:
+    for row in drawn:
         color, rate = _COLORS.get(row["bound_by"] or "", "plain"), row["flop"] / row["ns"]
         dots.append(Dot(row["flop"] / row["bytes"], rate, row["ns"] / total, color, _description(row)))
-    first = shown[0]
+    first = drawn[0]
     reached = (
         (first["limit_reason"] or "the peak of the device is not known")
         if first["roofline"] is None
@@ -492,7 +492,7 @@ def _roofline_cards(data: ReportData) -> list[Card]:
         f"{reached}. Kernels without FLOP are not drawn."
     )
     title = "Main kernels: rate over FLOP per byte; the area is the time, the lines are the limits"
-    return [chart_card("Roofline", text, title, roofline_chart(dots, _roofs(shown)))]
+    return [chart_card("Roofline", text, title, roofline_chart(dots, _roofs(drawn)))]
 
 
 def _roofs(rows: list[Row]) -> list[Roof]:

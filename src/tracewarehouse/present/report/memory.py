@@ -218,9 +218,9 @@ def snapshot_section(data: ReportData) -> Iterator[Section]:
     """The section; none without a memory snapshot."""
     if not data.has_rows("snapshot_curve"):
         return
-    shown = _shown_device(data)
+    device = _shown_device(data)
     failures = data.rows("SELECT * FROM snapshot_oom ORDER BY rank, device, entry", "snapshot_oom")
-    cards = [*_failure_cards(failures), _timeline_card(data, shown), *_holder_cards(data, shown)]
+    cards = [*_failure_cards(failures), _timeline_card(data, device), *_holder_cards(data, device)]
     order = "rank, device, bytes DESC, stack_id"
     printed = tables(
         data,
@@ -228,7 +228,7 @@ def snapshot_section(data: ReportData) -> Iterator[Section]:
         Listing("snapshot_peak", "Who holds the peak of each device", order),
         Listing("snapshot_fragmentation", "Reserved but unused memory of each pool"),
     )
-    yield Section("snapshot", "Memory snapshot", _snapshot_summary(shown, failures), tuple(cards), printed)
+    yield Section("snapshot", "Memory snapshot", _snapshot_summary(device, failures), tuple(cards), printed)
 
 
 def snapshot_sentence(data: ReportData) -> str:
@@ -266,11 +266,11 @@ def _snapshot_summary(shown: Row, failures: list[Row]) -> str:
 
 def _failure_cards(failures: list[Row]) -> Iterator[Card]:
     """The first failure of each device."""
-    seen = set()
+    devices = set()
     for row in failures:
-        if (place := (row["rank"], row["device"])) in seen:
+        if (place := (row["rank"], row["device"])) in devices:
             continue
-        seen.add(place)
+        devices.add(place)
         frame_sentence = f" It was requested at {row['top_frame']}." if row["top_frame"] else ""
         unknown = f" Other processes cannot be excluded: {row['reason']}." if row["reason"] else ""
         unknown = "" if row["verdict"] == "fragmentation" else unknown

@@ -163,8 +163,8 @@ def _breakdown_cards(data: ReportData) -> list[Card]:
     largest = next(iter(account.times))
     largest_ns = account.mean(account.times[largest])
     text = f"Largest part: {CATEGORIES[largest]}, {largest_ns} of {account.mean(total)}."
-    of_ranks = "Mean over ranks. " if data.ranks > 1 else ""
-    title = f"{of_ranks}Parts of the {account.whole}; the full width is 100 %"
+    mean_note = "Mean over ranks. " if data.ranks > 1 else ""
+    title = f"{mean_note}Parts of the {account.whole}; the full width is 100 %"
     card = bar_card("Where the time goes", text, title, bars, high=1.0)
     return [card, *(_rank_cards(data, account) if data.ranks > 1 else [])]
 
@@ -190,11 +190,11 @@ def _rank_cards(data: ReportData, account: Account) -> list[Card]:
         f"Rank {ranks[0]} has the most computation per {account.whole} ({duration(compute[ranks[0]])}), "
         f"rank {ranks[-1]} the least ({duration(compute[ranks[-1]])})."
     )
-    shown = ranks if len(ranks) <= 2 * _ENDS else ranks[:_ENDS] + ranks[-_ENDS:]
+    drawn_ranks = ranks if len(ranks) <= 2 * _ENDS else ranks[:_ENDS] + ranks[-_ENDS:]
     title = f"Mean {account.whole} of each rank, sorted by computation"
-    if len(shown) < len(ranks):
+    if len(drawn_ranks) < len(ranks):
         title += f": first {_ENDS} and last {_ENDS} of {len(ranks)}"
-    stacks = _stacked_ranks([row for row in rows if row["rank"] in set(shown)], shown)
+    stacks = _stacked_ranks([row for row in rows if row["rank"] in set(drawn_ranks)], drawn_ranks)
     legend = tuple((name, CATEGORIES[name]) for name in STACK_ORDER if name in account.times)
     cards = [chart_card("GPU time by rank", text, title, stacks, legend)]
     if len(ranks) >= _MIN_HEAT_MAP_RANKS:
@@ -227,15 +227,15 @@ def _rank_heat_map(rows: Sequence[Row]) -> Chart:
     largest: dict[str, float] = {}
     for (_, name), (ns, window_ns) in sums.items():
         largest[name] = max(largest.get(name, 0.0), ns / window_ns)
-    shown = [name for name in STACK_ORDER if largest.get(name, 0) > _MIN_HEAT_MAP_SHARE]
+    categories = [name for name in STACK_ORDER if largest.get(name, 0) > _MIN_HEAT_MAP_SHARE]
     others = f" and the {group_size - 1} after it" if group_size > 1 else ""
     cells = []
     for (column, name), (ns, window_ns) in sums.items():
-        if name in shown:
+        if name in categories:
             text = f"rank {first_rank[column]}{others}: {CATEGORIES[name]} {percent(ns, window_ns)}"
             value = ns / window_ns / largest[name]
             cells.append(Cell(first_rank[column], SHORT_CATEGORIES[name], value, name, text))
-    return heat_map(cells, [SHORT_CATEGORIES[name] for name in shown])
+    return heat_map(cells, [SHORT_CATEGORIES[name] for name in categories])
 
 
 _MAX_STEPS = 40  # bars in a tile
@@ -406,15 +406,15 @@ def run_line(data: ReportData, info: RunInfo) -> str:
     count = f"{len(data.selected.ranks)} × " if len(data.selected.ranks) > 1 else ""
     devices = and_list(run["device_names"])
     selected, world_size = len(data.selected.ranks), run["world_size"]
-    parts = [f"{count}{devices}" if devices else plural(selected, "rank")]
-    parts.append(f"{selected} of {world_size} ranks" if world_size and selected < world_size else "")
+    facts = [f"{count}{devices}" if devices else plural(selected, "rank")]
+    facts.append(f"{selected} of {world_size} ranks" if world_size and selected < world_size else "")
     steps = _steps(ranks).removesuffix(" per rank")
-    parts.append("" if steps == "none" else f"{steps} step{'' if steps == '1' else 's'}")
-    parts += [f"{key}={value}" for key, value in list(run["labels"].items())[:_MAX_LABELS]]
+    facts.append("" if steps == "none" else f"{steps} step{'' if steps == '1' else 's'}")
+    facts += [f"{key}={value}" for key, value in list(run["labels"].items())[:_MAX_LABELS]]
     starts = [row["start_ns"] for row in ranks if row["start_ns"] is not None]
     if starts and min(starts) >= _EPOCH_NS:
-        parts.append(timestamp(min(starts))[:10])
-    return " · ".join(part for part in parts if part)
+        facts.append(timestamp(min(starts))[:10])
+    return " · ".join(part for part in facts if part)
 
 
 def _recorded_duration(ranks: Sequence[Row]) -> str | None:

@@ -549,8 +549,8 @@ def _worst(findings: Result, ranks: Mapping[str, int]) -> dict[str, tuple[str, s
     for row in findings.rows():
         rows.setdefault(row["run_id"], []).append(row)
     worst = {}
-    for run, of_run in rows.items():
-        group = finding_groups(of_run)[0]
+    for run, run_rows in rows.items():
+        group = finding_groups(run_rows)[0]
         worst[run] = (group[0]["severity"], sentences(subject_sentence(group, ranks[run]))[0])
     return worst
 
@@ -592,10 +592,10 @@ def _run_row(
 
 def _metric_value(measured: Measured, run: str) -> MetricValue:
     metric = measured.metric
-    of_run = next(each for each in measured.runs if each.run == run)
-    if of_run.value is None:
-        return MetricValue(str(metric), "-", None, of_run.reason or "")
-    return MetricValue(str(metric), format_short(of_run.value, metric.column.unit), of_run.value)
+    run_value = next(each for each in measured.runs if each.run == run)
+    if run_value.value is None:
+        return MetricValue(str(metric), "-", None, run_value.reason or "")
+    return MetricValue(str(metric), format_short(run_value.value, metric.column.unit), run_value.value)
 
 
 def _change(time_ns: float, first_ns: float) -> str:

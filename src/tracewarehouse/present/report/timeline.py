@@ -315,8 +315,8 @@ def _slices(
         return f"{segments} UNION ALL {tracks}", ""
     is_drawn = f"coalesce(step IN ({', '.join(map(str, steps))}), FALSE)"
     inside = f"{segments} AND {is_drawn} UNION ALL {tracks}"
-    rest = segments.replace("'gpu' AS lane", "'rest' AS lane")
-    return inside, f"{rest} AND NOT {is_drawn} AND category <> 'idle_outside'"
+    outside = segments.replace("'gpu' AS lane", "'rest' AS lane")
+    return inside, f"{outside} AND NOT {is_drawn} AND category <> 'idle_outside'"
 
 
 def _within(
@@ -367,11 +367,11 @@ def _view(step: int | None, rows: Sequence[Row], periods: Sequence[Span]) -> tup
     """
     gpu = [row for row in rows if row["lane"] == "gpu" and row["category"] != "idle_outside"]
     if step is not None:
-        of_step = [row for row in gpu if row["step"] == step]
+        step_rows = [row for row in gpu if row["step"] == step]
         own = [period for period in periods if period.step == step]
         return (
-            _extent(of_step)
-            if of_step
+            _extent(step_rows)
+            if step_rows
             else (min(each.start_ns for each in own), max(each.end_ns for each in own))
         )
     window, entire = _extent(gpu or rows), _extent(rows)
@@ -384,13 +384,13 @@ def _extent(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def _left_out(data: ReportData, ranks: Sequence[int], detailed: Sequence[int]) -> str:
-    parts = []
+    sentences = []
     if len(ranks) < data.ranks:
-        parts.append(f"{len(ranks)} of {data.ranks:,} ranks are drawn.")
+        sentences.append(f"{len(ranks)} of {data.ranks:,} ranks are drawn.")
     if len(detailed) < len(ranks):
         listed = ", ".join(map(str, detailed))
-        parts.append(f"Streams and threads are drawn for ranks {listed}.")
-    return " ".join(parts)
+        sentences.append(f"Streams and threads are drawn for ranks {listed}.")
+    return " ".join(sentences)
 
 
 _MAX_NAME = 160  # characters; the middle of a longer name is left out
@@ -497,7 +497,7 @@ def _numbers(
     categories: dict[str, int],
     kinds: dict[_Kind, int],
 ) -> Iterator[int]:
-    before = origin_ns
+    previous_ns = origin_ns
     for row in rows:
         is_combined = row["count"] > 1 or row["total_ns"] != row["dur_ns"]
         kind = (
@@ -507,13 +507,13 @@ def _numbers(
             0 if row["waits_for"] is None else row["waits_for"] + 1,
             int(is_combined),
         )
-        yield row["start_ns"] - before
+        yield row["start_ns"] - previous_ns
         yield row["dur_ns"]
         yield kinds.setdefault(kind, len(kinds))
         if is_combined:
             yield row["total_ns"]
             yield row["count"]
-        before = row["start_ns"]
+        previous_ns = row["start_ns"]
 
 
 MAX_FRAMES = 3_000
@@ -610,9 +610,9 @@ def median_steps(runs: Sequence[Selection]) -> tuple[list[Section], list[Section
         for name, view in zip(("Base", "Head"), flames, strict=False)
         if view is not None
     )
-    both = "Base above, head below"
-    timelines = Section("timeline", "Timelines", f"{both}, on one scale; both move together.")
-    host = Section("host", "Host", f"{both}: host time of a median step as stacks, each on its own scale.")
+    order = "Base above, head below"
+    timelines = Section("timeline", "Timelines", f"{order}, on one scale; both move together.")
+    host = Section("host", "Host", f"{order}: host time of a median step as stacks, each on its own scale.")
     return (
         [replace(timelines, timelines=tuple(drawn))] if len(drawn) == len(runs) else [],
         [replace(host, flames=stacks)] if stacks else [],
