@@ -43,6 +43,11 @@ CONFIDENCE = ("low", "medium", "high")
 GENERAL_RULES = frozenset({"low_gpu_use"})
 
 
+def rules(catalog: Catalog) -> tuple[Contract, ...]:
+    """The finding rules by name: the newest version of each analysis of the group."""
+    return catalog.rules()
+
+
 def is_of_one_rank(finding: Mapping[str, Any]) -> bool:
     """True if its rank alone has the evidence; if not, select all: the filter names the rank, if any."""
     by_filter = (finding["evidence_filter"] or "").startswith("rank = ")
@@ -74,8 +79,8 @@ def apply_rules(
     that a rule skipped because the trace lacks what it needs are in `skipped`, with the rules after the
     reason; not those that it cannot apply to: of a job without communication, or without what it is about.
     """
-    results = {rule.name: run(rule.name) for rule in catalog.rules()}
-    fields = finding_fields(catalog.rules()[0])
+    results = {rule.name: run(rule.name) for rule in rules(catalog)}
+    fields = finding_fields(rules(catalog)[0])
     rows = [
         {**row, "rule": name}
         for name, result in results.items()
@@ -83,7 +88,7 @@ def apply_rules(
         if passed or row["severity"] != NONE
     ]
     rows = _merged(rows) if merge else rows
-    rows.sort(key=_sort_key)
+    rows.sort(key=lambda row: (*order(row), *(row[name] for name in ("run_id", "rank", "rule", "subject"))))
     lines = sources(rows)
     rows = [{**row, "source": lines.get(_event(row))} for row in rows]
     ranks = tuple(ranks)
@@ -180,7 +185,7 @@ def attributed(selection: Selection) -> Selection:
 
     What is missing is computed once, and stored as a new version unless the warehouse cannot be written.
     """
-    selection.will_read((*selection.catalog.rules(), selection.catalog.get(ACCOUNT)))
+    selection.will_read((*rules(selection.catalog), selection.catalog.get(ACCOUNT)))
     runs = selection.selected()
     lacking = [run for run in runs if _lacks(selection.catalog, run)]
     if selection.has_workers:
@@ -285,10 +290,6 @@ def _more_ns(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> int:
         each["saving_ns"] or 0 for each in rows if key(each) == key(row) and each["rank"] != row["rank"]
     ]
     return int(row["saving_ns"] or 0) - sorted(others_ns or [0])[(len(others_ns) - 1) // 2]
-
-
-def _sort_key(row: Mapping[str, Any]) -> tuple[object, ...]:
-    return (*order(row), row["run_id"], row["rank"], row["rule"], row["subject"])
 
 
 def order(row: Mapping[str, Any]) -> tuple[object, ...]:

@@ -497,8 +497,6 @@ top_option = _option(
     "--top", type=click.IntRange(min=0), metavar="N", help="Show the N largest rows per group; sum the rest."
 )
 
-# Of commands that compare runs.
-
 rank_option = click.option(
     "--rank",
     "ranks",
