@@ -35,7 +35,7 @@ BOUNDS = {
     # the charts of pages, need 140; one way of calls for the live view and agents is 90 less, and helpers and
     # records that nothing needed are 130 less. A file per day of the copies of analyses over runs is 57,
     # types of numbers without pandas are 11; columns that formats take from contracts are 40 less.
-    "code lines of Python": 57_540,
+    "code lines of Python": 57_541,
     # 230 of them cut the numbers out of arguments, which saves a tenth to a third of the stored bytes; 200
     # are the search of a page and what opens Perfetto, 275 the pages of the live view.
     "lines of C and JavaScript": 2_605,

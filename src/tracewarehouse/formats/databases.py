@@ -126,9 +126,10 @@ class Database:
     def rows(self, sql: str, values: Sequence[int | None] = ()) -> list[tuple[Any, ...]]:
         """The rows of a small SELECT; text as bytes."""
         try:
-            return self._con.execute(sql, values).fetchall()
+            found: list[tuple[Any, ...]] = self._con.execute(sql, values).fetchall()
         except self._errors as error:
             raise self._damaged(error) from error
+        return found
 
     def count(self, table: str) -> int:
         """The number of rows of a table."""
