@@ -25,8 +25,8 @@ from tracewarehouse.formats.base import (
     Part,
     Redaction,
     Request,
-    dtype_of,
     array_of,
+    dtype_of,
     once_per_file,
     valid_of,
 )
