@@ -66,7 +66,7 @@ class Task(Protocol):
     def run(self, progress: TaskProgress, /) -> object: ...
 
 
-class Failure(Struct, frozen=True):
+class TaskFailure(Struct, frozen=True):
     """Why a task has no result; `details` is a traceback for developers.
 
     `transient`: the disk, the memory or the process failed, so the same task may succeed later.
@@ -78,11 +78,11 @@ class Failure(Struct, frozen=True):
     transient: bool = False
 
 
-class StoreFailed(Failure, frozen=True):
+class StoreFailed(TaskFailure, frozen=True):
     """The task raised StoreUnavailable; `transient` if the store did not answer."""
 
 
-class WorkerDied(Failure, frozen=True):
+class WorkerDied(TaskFailure, frozen=True):
     """The worker process died while it ran the task."""
 
 
@@ -110,7 +110,7 @@ class Engine(Protocol):
     def run(
         self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
     ) -> Iterator[tuple[int, object]]:
-        """Yield the number of each task with its result or Failure, once each, in order of completion.
+        """Yield the number of each task with its result or TaskFailure, once each, in order of completion.
 
         A task whose worker dies runs once more, alone: the memory of the other tasks may have caused it.
         Without `retry` it yields WorkerDied.
@@ -133,19 +133,19 @@ def results_in_order(engine: Engine, tasks: Sequence[Task]) -> list[object]:
     for result in results:
         if isinstance(result, StoreFailed):
             raise StoreUnavailable(result.message, result.hint, result.transient)
-        if isinstance(result, Failure):
+        if isinstance(result, TaskFailure):
             raise TwError(result.message, result.hint)
     return results
 
 
-def failure_of(error: Exception) -> Failure:
+def task_failure(error: Exception) -> TaskFailure:
     """The failure of a task that raised an error, in its handler; an interrupt is raised again."""
     cause = error.__cause__ if isinstance(error, TwError) else error
     is_transient = isinstance(cause, OSError | MemoryError)
     if isinstance(error, StoreUnavailable):
         return StoreFailed(error.message, error.hint, traceback.format_exc(), error.is_transient)
     if isinstance(error, TwError):
-        return Failure(error.message, error.hint, traceback.format_exc(), is_transient)
+        return TaskFailure(error.message, error.hint, traceback.format_exc(), is_transient)
     if is_interrupt(error):
         raise KeyboardInterrupt from error
     if isinstance(error, MemoryError):
@@ -156,7 +156,7 @@ def failure_of(error: Exception) -> Failure:
             "internal error; please report it", "internal error; rerun with --debug and report it"
         )
         message = f"{type(error).__name__}: {reason}"
-    return Failure(message, hint, traceback.format_exc(), is_transient)
+    return TaskFailure(message, hint, traceback.format_exc(), is_transient)
 
 
 _OUT_OF_MEMORY = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
@@ -194,7 +194,7 @@ class LocalEngine:
                 try:
                     value = task.run(partial(progress, number))
                 except Exception as error:
-                    value = failure_of(error)
+                    value = task_failure(error)
                 yield number, value
             return
         lost: list[int] = []
@@ -302,7 +302,7 @@ def serve(handle: int) -> None:
             try:
                 value = task.run(lambda done, total: connection.send(("progress", (done, total))))
             except Exception as error:
-                value = failure_of(error)
+                value = task_failure(error)
             connection.send(("done", value))
 
 
@@ -334,14 +334,14 @@ class Peer(Struct, frozen=True):
 
 
 def run_task(driver: Peer, pickled: bytes) -> object:
-    """Runs in a worker: the result of a task or a Failure; WorkerMismatch if versions differ."""
+    """Runs in a worker: the result of a task or a TaskFailure; WorkerMismatch if versions differ."""
     if (difference := Peer.here().mismatch(driver)) is not None:
         return _mismatch(difference)
     task: Task = pickle.loads(pickled)
     try:
         return task.run(lambda *_: None)  # progress does not leave the worker
     except Exception as error:
-        return failure_of(error)
+        return task_failure(error)
 
 
 def _mismatch(what: str) -> WorkerMismatch:
@@ -527,7 +527,7 @@ class RayEngine(ClusterEngine):
             hint = "ray status lists the nodes; run it again when they are up"
             return WorkerDied("a node of the Ray cluster was lost", hint, _last_line(error), transient=True)
         except errors.RayError as error:
-            return Failure(f"Ray: {_last_line(error)}", "tracewarehouse must be installed on every node")
+            return TaskFailure(f"Ray: {_last_line(error)}", "tracewarehouse must be installed on every node")
 
 
 class SparkEngine(ClusterEngine):
@@ -623,7 +623,7 @@ class SparkEngine(ClusterEngine):
             if "Python worker exited unexpectedly" in message or "ExecutorLostFailure" in message:
                 return WorkerDied(_DIED_AGAIN, _MORE_MEMORY, message, transient=True)
             reason = message.partition("\n")[0]
-            return Failure(f"Spark: {reason}", "tracewarehouse must be installed on every node", message)
+            return TaskFailure(f"Spark: {reason}", "tracewarehouse must be installed on every node", message)
 
 
 def run_batches(batches: Iterator[Any]) -> Iterator[Any]:

@@ -293,7 +293,7 @@ def _more_ns(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> int:
 
 
 def order(row: Mapping[str, Any]) -> tuple[object, ...]:
-    """By severity, then by time weighted by confidence; rules that only say that something is wrong last."""
+    """By severity; within it general rules last; then by the share of time, weighted by confidence."""
     share = min(row["share"], 1) if row["saving_share"] is None else row["saving_share"]
     weight = (CONFIDENCE.index(row["confidence"]) + 1) / len(CONFIDENCE)
     return (-SEVERITIES.index(row["severity"]), row["rule"] in GENERAL_RULES, -share * weight)

@@ -578,10 +578,12 @@ def _attribution_rows(inputs: Inputs, attribution: WaitAttribution) -> Mapping[i
 def _basis_rows(inputs: Inputs, attribution: WaitAttribution) -> Mapping[int, pa.Table]:
     in_step = attribution.step != NO_STEP
     step, ranks = attribution.step[in_step], len(inputs.ranks)
-    share = largest_share(step, attribution.attributed[in_step], attribution.wait_ns[in_step], ranks)
+    share_by_chance = largest_share(
+        step, attribution.attributed[in_step], attribution.wait_ns[in_step], ranks
+    )
     enough = enough_steps(len(np.unique(step)), ranks)
     rows = pa.table({name: pa.array(column) for name, column in inputs.basis.items()})
-    rows = rows.append_column("null_p99", pa.array([share] * len(rows), pa.float64()))
+    rows = rows.append_column("null_p99", pa.array([share_by_chance] * len(rows), pa.float64()))
     rows = rows.append_column("enough_steps", pa.array([enough] * len(rows)))
     ranked = enumerate(rows["rank"].to_pylist())
     return {rank: rows.slice(row, 1).drop_columns(["rank"]) for row, rank in ranked}

@@ -136,7 +136,7 @@ def raw_table(
     schema = pa.schema([*named, (_OTHERS, pa.struct(fields)), (_ROW, pa.int64())])
 
     def made() -> Iterator[pa.RecordBatch]:
-        first = 0
+        first_row = 0
         for batch in batches:
             rows = batch.num_rows
             rest = [batch.column(name) for name in others] or [pa.nulls(rows, pa.int64())]
@@ -145,8 +145,8 @@ def raw_table(
                 for source, (_, type_) in zip(sources, named, strict=True)
             ]
             columns.append(pa.StructArray.from_arrays(rest, [name for name, _ in fields]))
-            columns.append(pa.array(np.arange(first, first + rows)))
-            first += rows
+            columns.append(pa.array(np.arange(first_row, first_row + rows)))
+            first_row += rows
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, made())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -43,11 +43,8 @@ def formats(head: bytes | None = None) -> Iterator[Format]:
     replaced = {format.name for format in _registered}
     has_events = head is not None and head.lstrip()[:1] == b"{" and b'"traceEvents"' in head
     for module, name, words in _BUILT_IN:
-        if has_events and name not in _OF_OBJECTS:
-            continue
-        if head is not None and not any(
-            not has_events if word == _NOT_EVENTS else word in head for word in words
-        ):
+        sought = _OF_EVENTS.get(name, ()) if has_events else words
+        if head is not None and not any(word in head for word in sought):
             continue
         if (format := _built_in(module, name)).name not in replaced:
             yield format
@@ -67,7 +64,6 @@ def is_picklable() -> bool:
 
 
 _ANY: Final = b""
-_NOT_EVENTS: Final = b"{"
 # The built-in formats in order of precedence, and what the beginnings of their files have, one of it. Most
 # processes read one format: the modules of others are not imported.
 _BUILT_IN: Final = (
@@ -79,15 +75,20 @@ _BUILT_IN: Final = (
     ("xplane", "XplaneFormat", (b"/host:", b"/device:", b"Task Environment")),
     ("execution_trace", "ExecutionTraceFormat", (b'"nodes"',)),
     ("pickled", "FlightRecorderFormat", (_ANY,)),
-    ("pickled", "MemorySnapshotFormat", (_NOT_EVENTS, b'"device_traces"')),
+    ("pickled", "MemorySnapshotFormat", (_ANY,)),
     ("memory_timeline", "MemoryTimelineFormat", (_ANY,)),
     ("nccl_profiler", "NcclProfilerFormat", (b'"GROUP', b'"COLL', b'"P2P', b'"PROXY', b'"GPU"')),
     ("nsight_compute", "NsightComputeFormat", (b"Kernel Name",)),
     ("kineto.format", "KinetoFormat", (_ANY,)),
 )
 
-# Those whose files may be an object with events.
-_OF_OBJECTS: Final = ("Rocprofv3Format", "ExecutionTraceFormat", "MemorySnapshotFormat", "KinetoFormat")
+# Those whose files may be an object with events, and what it then has.
+_OF_EVENTS: Final[Mapping[str, tuple[bytes, ...]]] = {
+    "Rocprofv3Format": (b"rocprofiler-sdk-tool",),
+    "ExecutionTraceFormat": (b'"nodes"',),
+    "MemorySnapshotFormat": (b'"device_traces"',),
+    "KinetoFormat": (_ANY,),
+}
 
 
 @cache

@@ -1,12 +1,13 @@
 """Which source is which run and rank: a pure function of paths, of what the files say, and of options.
 
-The run is the requested one, else the stem of the file without rank, host and time if that is distinctive,
-else the folder if the file says a rank, else the stem. So the name of a file does not depend on the others of
-a call, except that parent folders are put in front until names differ, and nodes that have a rank in common
-are apart. The rank comes from the trace, else from the names of file and folder, else from the options, and
-is 0 if no source specifies one; if a call has a single source, the option comes first. Several profiling
-windows of a job become the runs `RUN~1`, `RUN~2`, …. In the inbox, later starts of a job become `RUN+1`,
-`RUN+2`, ….
+The run is the requested one, else what the trace handler noted, else the stem of the file without rank, host
+and time if that is distinctive, else the folder if the file says a rank, else the stem. Content that is
+stored under another name keeps that name (`renamed` in `stored.py`). So the name of a file does not depend on
+the others of a call, except that parent folders are put in front until names differ, and nodes that have a
+rank in common are apart. The rank comes from the trace, else from the names of file and folder, else from the
+options, and is 0 if no source specifies one; if a call has a single source, the option comes first. Several
+profiling windows of a job become the runs `RUN~1`, `RUN~2`, …. In the inbox, later starts of a job become
+`RUN+1`, `RUN+2`, ….
 """
 
 from __future__ import annotations

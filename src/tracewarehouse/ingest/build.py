@@ -22,7 +22,7 @@ from msgspec.structs import asdict, replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.engines import OnProgress, TaskProgress, failure_of
+from tracewarehouse.engines import OnProgress, TaskProgress, task_failure
 from tracewarehouse.formats.base import ACTIVITIES, AFTER_THE_END, Outcome, Request
 from tracewarehouse.formats.base import Source as FileSource
 from tracewarehouse.formats.file_text import UnsupportedFormatError
@@ -195,7 +195,7 @@ class _Group(Struct):
         inbox = self.task.options.inbox
         if isinstance(error, OSError) and is_removed(error):
             error = disk_error(self.folder, error)
-        return _left(source) if _is_changed(source) else source.file.failed(failure_of(error), inbox, copy)
+        return _left(source) if _is_changed(source) else source.file.failed(task_failure(error), inbox, copy)
 
     def _build_waiting(self) -> None:
         """Builds the tables of the ranks that are read: together, or if that fails one by one."""

@@ -166,8 +166,8 @@ class _Conversion(Struct):
     def _settled(self, run: str, numbers: Iterable[str]) -> frozenset[str]:
         """The sources that a version held or a removal dropped, and manifests that no seal takes."""
         names: set[str] = set()
-        for name in numbers:
-            version = self._version(f"{_RUNS}/{run}/{name}")
+        for number in numbers:
+            version = self._version(f"{_RUNS}/{run}/{number}")
             names |= {stored.source.name for stored in version.sources}
             names |= {stored.source.commit for stored in version.sources}
             names.update(version.fields["dropped"], version.fields["retired"])

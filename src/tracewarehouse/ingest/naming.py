@@ -229,7 +229,7 @@ def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def rank_in_header(header: Mapping[str, Any]) -> int | None:
+def rank_in_stored_header(header: Mapping[str, Any]) -> int | None:
     """The rank in the trace; None if it is missing or invalid."""
     return rank_number(_mapping(header.get("distributedInfo")).get("rank"))
 

@@ -37,8 +37,8 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import (
     Engine,
     EngineOrName,
-    Failure,
     LocalEngine,
+    TaskFailure,
     WorkerDied,
     advice,
     is_remote,
@@ -275,7 +275,7 @@ class _Call(Struct):
     ) -> None:
         """Adds the sources of a finished task to those that were read, or their outcomes."""
         for position, source in enumerate(task.sources):
-            if isinstance(results, Failure):
+            if isinstance(results, TaskFailure):
                 result = source.file.failed(results, self.options.inbox)
             else:
                 result = results[position]  # type: ignore[index]

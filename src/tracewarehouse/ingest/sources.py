@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracewarehouse.engines import Failure, StoreFailed
+from tracewarehouse.engines import StoreFailed, TaskFailure
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.file_text import files_of, is_compressed_database, unpack_database
 from tracewarehouse.ingest.inbox import NOTE_SUFFIX, SpoolNote, remove
@@ -98,7 +98,7 @@ class TraceFile(Struct, frozen=True):
             copy.unlink(missing_ok=True)
             raise ObjectChanged(self.object.url, CHANGED, hint="ingest it again later")
 
-    def failed(self, failure: Failure, inbox: bool, copy: Path | None = None) -> FileOutcome:
+    def failed(self, failure: TaskFailure, inbox: bool, copy: Path | None = None) -> FileOutcome:
         """The outcome of the file after a failure to read its copy, for an object, else the file itself.
 
         `inbox`: another process may have ingested the file meanwhile.

@@ -23,7 +23,7 @@ from tracewarehouse.ingest.naming import (
     folder_of,
     folder_run_name,
     header_of,
-    rank_in_header,
+    rank_in_stored_header,
     split_path,
 )
 from tracewarehouse.ingest.outcome import FileOutcome, Options, content_of
@@ -118,7 +118,7 @@ class StoredRanks(Struct):
         stored, rank = source.known, source.part.rank
         assert stored is not None
         if rank is None:
-            rank = rank_in_header(header_of(self.store.headers([stored])[stored.name]))
+            rank = rank_in_stored_header(header_of(self.store.headers([stored])[stored.name]))
         return _known(stored, source.is_current, rank, source.part.world_size)
 
     def stored_rank(self, run: str | None, source: Source) -> int | None:

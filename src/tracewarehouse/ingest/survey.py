@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse import hints
-from tracewarehouse.engines import Engine, Failure, TaskProgress, failure_of
+from tracewarehouse.engines import Engine, TaskFailure, TaskProgress, task_failure
 from tracewarehouse.errors import StoreUnavailable, TraceFormatError, TwError
 from tracewarehouse.formats.file_text import (
     DESCRIPTIONS,
@@ -249,7 +249,7 @@ def survey(
         watch(Progress(file.path, "survey", stored_bytes, stored_bytes))
 
     for task, results in engine.run([SurveyFiles(tuple(chunk), inbox) for chunk in chunks], on_progress):
-        if isinstance(results, Failure):
+        if isinstance(results, TaskFailure):
             outcomes += [file.failed(results, inbox) for file in chunks[task]]
             continue
         for result in results:  # type: ignore[attr-defined]
@@ -311,17 +311,17 @@ class SurveyFiles(Struct, frozen=True):
             try:
                 result = unread.get(file.path) or _sources_in(file)
             except Exception as error:
-                result = failure_of(error)
+                result = task_failure(error)
             if self.inbox and file.copy is None and not file.path.exists():
                 result = FileOutcome(file.path, "skipped", reason=BY_ANOTHER_PROCESS)
-            elif isinstance(result, Failure):
+            elif isinstance(result, TaskFailure):
                 result = file.failed(result, self.inbox, file.copy)
             results.append(result)
             progress(number, 0)
         return tuple(results)
 
 
-def _fetch_heads(files: Sequence[TraceFile]) -> dict[Path, Failure]:
+def _fetch_heads(files: Sequence[TraceFile]) -> dict[Path, TaskFailure]:
     """Downloads the beginnings of the objects among the files, many at once; the failures."""
     objects = [file for file in files if file.copy]
     if not objects:
@@ -333,14 +333,14 @@ def _fetch_heads(files: Sequence[TraceFile]) -> dict[Path, Failure]:
         return {file.path: failure for file, failure in failures if failure}
 
 
-def _fetch_head(file: TraceFile) -> Failure | None:
+def _fetch_head(file: TraceFile) -> TaskFailure | None:
     assert file.copy is not None
     try:
         file.fetch(file.copy, HEAD_BYTES)
     except ObjectChanged:  # noticed again by what needs the copy
         return None
     except Exception as error:
-        return failure_of(error)
+        return task_failure(error)
     return None
 
 

@@ -109,10 +109,10 @@ def _reason(
 ) -> Reason:
     """The row of a reason, with its numbers in words."""
     text, advice = _words().get(str(limit["reason"]), (str(limit["reason"]), ""))
-    numbers = {**limit, **others}
+    fields = {**limit, **others}
     share, affected_ns, steps = limit.get("share"), limit.get("affected_ns"), limit.get("steps")
     shown = {
-        **numbers,
+        **fields,
         "share": "" if share is None else f"{100 * share:.1f} %",
         "named": f"rank{'s' if limit.get('rows') != 1 else ''} {limit.get('ranks')}",
         "affected": "" if affected_ns is None else _time(affected_ns),

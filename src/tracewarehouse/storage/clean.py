@@ -106,7 +106,7 @@ class _Run(Struct, frozen=True):
     versions: tuple[int, ...]
     others: tuple[str, ...]
     files: frozenset[str]
-    sources: frozenset[tuple[str, str]]
+    kept_contents: frozenset[tuple[str, str]]
 
     @property
     def gap(self) -> bool:
@@ -152,7 +152,7 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
         rules = KeepRules(before, versions_before, acknowledged.get(run, ()))
         planned[run] = _run(store, run, history, kept_versions(history, rules), before)
     kept_files = named_files(store.objects).union(*(of_run.files for of_run in planned.values()))
-    sources = frozenset[tuple[str, str]]().union(*(of_run.sources for of_run in planned.values()))
+    sources = frozenset[tuple[str, str]]().union(*(of_run.kept_contents for of_run in planned.values()))
     dead_data = tuple(key for key in old_data if key not in kept_files and layout.run_of(key) not in skipped)
     dead_results = tuple(
         key for source, key in old_results if layout.run_of(key) not in skipped and source not in sources
@@ -223,12 +223,12 @@ def _run(
     ]
     keys = [layout.commit(run, name) for name in dead]
     keys += _dead_objects(store, run, [one for one in history if one.number not in gone], waits, before)
-    sources = {
+    kept_contents = {
         (run, version.source)
         for version in history
         if (version in readable and version.sources) or version.number in only_results
     }
-    return _Run(newest, tuple(gone), tuple(keys), frozenset(files), frozenset(sources))
+    return _Run(newest, tuple(gone), tuple(keys), frozenset(files), frozenset(kept_contents))
 
 
 def _waiting(

@@ -15,7 +15,7 @@ from shutil import which
 import pytest
 
 import tracewarehouse as tw
-from tracewarehouse.engines import ClusterEngine, Engine, Failure, OnProgress, Peer, Task, TaskProgress
+from tracewarehouse.engines import ClusterEngine, Engine, OnProgress, Peer, Task, TaskFailure, TaskProgress
 from tracewarehouse.errors import WorkerMismatch
 from tracewarehouse.ingest import build
 from tracewarehouse.warehouse import Warehouse
@@ -155,8 +155,8 @@ def test_tasks_fail_and_die_alone(
     tasks: list[Task] = [Fails(), KilledOnce(Square(5), tmp_path / "once", after=True), AlwaysKilled()]
     results = dict(cluster.run([*tasks, *(Square(n) for n in range(9))], nothing))
     failed, died = results[0], results[2]
-    assert isinstance(failed, Failure) and (failed.message, failed.hint) == ("no", "try")
-    assert isinstance(died, Failure) and died.message == "the worker process died 4 times"
+    assert isinstance(failed, TaskFailure) and (failed.message, failed.hint) == ("no", "try")
+    assert isinstance(died, TaskFailure) and died.message == "the worker process died 4 times"
     assert results[1] == 25
     assert [results[3 + n] for n in range(9)] == [n**2 for n in range(9)]
     assert capfd.readouterr().out == ""

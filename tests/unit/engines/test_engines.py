@@ -13,10 +13,10 @@ from msgspec.structs import replace
 import tracewarehouse as tw
 from tracewarehouse import engines
 from tracewarehouse.engines import (
-    Failure,
     LocalEngine,
     Peer,
     RayEngine,
+    TaskFailure,
     TaskProgress,
     WorkerDied,
     advice,
@@ -88,7 +88,7 @@ def test_a_worker_with_other_versions_refuses_a_task(field: str, value: str) -> 
 def test_a_worker_with_the_same_versions_runs_it() -> None:
     assert run_task(Peer.here(), pickle.dumps(Square(3))) == 9
     failure = run_task(Peer.here(), pickle.dumps(Square(-1)))
-    assert isinstance(failure, Failure) and failure.message.startswith("ValueError")
+    assert isinstance(failure, TaskFailure) and failure.message.startswith("ValueError")
 
 
 def test_the_other_engine_is_recommended_where_it_pays() -> None:

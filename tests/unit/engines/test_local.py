@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from processes import children
-from tracewarehouse.engines import Failure, LocalEngine, TaskProgress
+from tracewarehouse.engines import LocalEngine, TaskFailure, TaskProgress
 from tracewarehouse.errors import TwError
 
 
@@ -74,8 +74,8 @@ def test_a_failure_stops_no_other(jobs: int) -> None:
     with LocalEngine(jobs) as engine:
         results = dict(engine.run(tasks, lambda *event: None))
     known, unknown = results[0], results[1]
-    assert isinstance(known, Failure) and (known.message, known.hint) == ("no", "try")
-    assert isinstance(unknown, Failure) and unknown.message == "ValueError: odd"
+    assert isinstance(known, TaskFailure) and (known.message, known.hint) == ("no", "try")
+    assert isinstance(unknown, TaskFailure) and unknown.message == "ValueError: odd"
     assert "Traceback" in unknown.details
     assert results[2][0] == 9  # type: ignore[index]
 
@@ -88,7 +88,7 @@ def test_a_worker_that_dies_costs_only_its_task(tmp_path: Path) -> None:
         results = dict(engine.run(tasks, lambda *event: None))
     assert results[0] == "alive"
     failure = results[1]
-    assert isinstance(failure, Failure) and failure.message == "the worker process died twice"
+    assert isinstance(failure, TaskFailure) and failure.message == "the worker process died twice"
     assert len(list((tmp_path / "always").iterdir())) == 2
     assert [results[n + 2][0] for n in range(5)] == [0, 1, 4, 9, 16]  # type: ignore[index]
 

@@ -20,7 +20,7 @@ from tracewarehouse.formats.base import ACTIVITIES, Outcome
 from tracewarehouse.formats.file_text import UnsupportedFormatError
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.columns import Columns
-from tracewarehouse.ingest.naming import header_facts, rank_in_header, split_path
+from tracewarehouse.ingest.naming import header_facts, rank_in_stored_header, split_path
 
 BASE = 1751410836000000000
 
@@ -88,7 +88,7 @@ def test_oddity_02(tmp_path: Path) -> None:
     last = f'{{"traceEvents": {events}, "distributedInfo": {{"rank": 3}}, "baseTimeNanoseconds": {BASE}}}'
     for text in (first, last):
         loaded = Built(write(tmp_path, text.encode()))
-        assert rank_in_header(loaded.header) == 3
+        assert rank_in_stored_header(loaded.header) == 3
         assert loaded.of("events", "ts_ns") == [(BASE + 5000,)]
 
 
@@ -470,7 +470,7 @@ def test_oddity_39(tmp_path: Path) -> None:
     """distributedInfo missing, without rank, with rank only; else the file name has the rank."""
     infos = [None, {"backend": "nccl"}, {"rank": 0}, {"rank": 34, "world_size": 300}]
     headers = [{} if info is None else {"distributedInfo": info} for info in infos]
-    found = [rank_in_header(header_of(tmp_path, **header)) for header in headers]
+    found = [rank_in_stored_header(header_of(tmp_path, **header)) for header in headers]
     assert found == [None, None, 0, 34]
     names = [
         "worker0.17.pt.trace.json",

@@ -477,7 +477,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
         from tracewarehouse.compare.stats.many_series import row_tests
 
         if sum(map(len, sides.values())) < MIN_SAMPLES or not all(map(len, sides.values())):
-            return [_verdict(comparison.classifier, None, self.min_effect)] * len(keys)
+            return [_row_verdict(comparison.classifier, None, self.min_effect)] * len(keys)
         base, head = (
             _replicate_values(con, comparison, side, replicates, keys, jobs)
             for side, replicates in sides.items()
@@ -485,7 +485,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
         means = [max(sum(values) / len(values) for values in pair) for pair in zip(base, head, strict=True)]
         total = sum(means) or 1.0
         tests = row_tests(base, head, [mean / total for mean in means], alpha=self.alpha)
-        return [_verdict(comparison.classifier, test, self.min_effect) for test in tests]
+        return [_row_verdict(comparison.classifier, test, self.min_effect) for test in tests]
 
 
 class _SideResult(Struct, frozen=True):
@@ -650,7 +650,7 @@ def _replicate_values(
     return [[values[key][replicate] / ranks for replicate, ranks in replicates.items()] for key in keys]
 
 
-def _verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[str, object]:
+def _row_verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[str, object]:
     if test is None or not test.tested:
         return {"verdict": None, "low": None, "high": None, "q": None}
     word = "inconclusive"

@@ -128,8 +128,8 @@ def _no_baseline(what: str, compared: Compared, record: str, unrecorded: int) ->
 
 def configuration(version: RunVersion, same: Sequence[str] = ()) -> Configuration:
     """GPU models, world size, framework up to its minor version, and the values of these labels."""
-    names = (rank.facts.get("framework_version") for rank in version.by_rank)
-    framework = {".".join(str(version).split(".")[:2]) for version in names if version is not None}
+    framework_versions = (rank.facts.get("framework_version") for rank in version.by_rank)
+    framework = {".".join(str(text).split(".")[:2]) for text in framework_versions if text is not None}
     labels = tuple(version.labels.get(key) for key in same)
     return *version.hardware, tuple(sorted(framework)), labels
 

@@ -619,14 +619,14 @@ def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
 def _of_additions(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
     """The facts that follow from a memory snapshot or another file that adds to a rank."""
     found: dict[str, Any] = {}
-    for need, (table, times, others) in ADDITIONS.items():
+    for need, (table, time_column, others) in ADDITIONS.items():
         rows = tables.get(table)
         if rows is None:
             continue
         held = rows.num_rows or any(tables[name].num_rows for name in others if name in tables)
         found |= {need: bool(held), "events": rows.num_rows}
-        if times is not None:
-            window = pc.min_max(rows.column(times)).as_py()
+        if time_column is not None:
+            window = pc.min_max(rows.column(time_column)).as_py()
             found |= {"start_ns": window["min"], "end_ns": window["max"]}
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tracewarehouse.ingest.naming import header_facts, header_of, rank_in_header
+from tracewarehouse.ingest.naming import header_facts, header_of, rank_in_stored_header
 
 NOTHING = {
     "world_size": None,
@@ -74,7 +74,7 @@ def test_facts_of_a_header(header: dict[str, Any], facts: dict[str, Any]) -> Non
     ],
 )
 def test_a_rank_is_a_small_integer(rank: object, read: int | None) -> None:
-    assert rank_in_header({"distributedInfo": {"rank": rank}}) == read
+    assert rank_in_stored_header({"distributedInfo": {"rank": rank}}) == read
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "nonsense"])
