@@ -28,6 +28,9 @@ _LEAST_PART = 0.1  # share of the change, from which waiting, or a blocking call
 _LEAST_OWN = 0.05  # share of the change, from which a late rank is named
 _APART = 3  # times that of the next rank, from which a rank's own change is far larger
 _LEAST_BEYOND = 0.5  # share of a rank's own change that the change of the others does not explain
+_ALIKE = 2  # up to this many times, rates of change are alike
+_MOST_ALIKE = 0.7  # share of the time in other kernels, from which a rank is slower in all of them
+_LEAST_OTHER_KERNELS = 3
 _SYNC = "idle_sync"
 _AFTER_SYNC = ("idle_host", "idle_call", "idle_latency")  # where a blocking call has emptied the queue
 
@@ -35,7 +38,8 @@ _AFTER_SYNC = ("idle_host", "idle_call", "idle_latency")  # where a blocking cal
 class Late(Struct, frozen=True):
     """Ranks whose own time changed by far the most; `part` of the change is due to them, with all waiting.
 
-    `cause` is the row of one's own time that changed most beyond the others', `is_most` if by half of all.
+    `cause` is the row of one's own time that changed most beyond the others', `is_most` if by half of all,
+    `is_even` if most of the own time in other kernels changed at a similar rate, as on a slow GPU.
     """
 
     ranks: Sequence[Row]
@@ -43,6 +47,7 @@ class Late(Struct, frozen=True):
     part: Fraction
     cause: Row | None
     is_most: bool
+    is_even: bool
 
 
 def late_ranks(parts: Breakdown, blocking: str | None) -> Late | None:
@@ -66,9 +71,11 @@ def late_ranks(parts: Breakdown, blocking: str | None) -> Late | None:
     is_apart = min(excess) > _APART * max(_beyond(others, others, toward))
     if not is_own or not is_apart or sum(excess) < _LEAST_OWN * change:
         return None
-    cause, of_cause = _cause(parts, late, others, toward, blocking)
+    cause, beyond_by_row = _cause(parts, late, others, toward, blocking)
+    of_cause = next((beyond for beyond, row in beyond_by_row if row is cause), ZERO)
     is_most = of_cause * len(late) >= sum(excess) * len(rows) / 2
-    return Late(sorted(late, key=lambda row: row.part), others, waits + sum(excess, ZERO), cause, is_most)
+    part, is_even = waits + sum(excess, ZERO), _is_even(cause, beyond_by_row)
+    return Late(sorted(late, key=lambda row: row.part), others, part, cause, is_most, is_even)
 
 
 def _beyond(rows: Sequence[Row], others: Sequence[Row], toward: int) -> list[Fraction]:
@@ -86,16 +93,26 @@ def waiting(parts: Breakdown) -> Fraction:
 
 def _cause(
     parts: Breakdown, late: Sequence[Row], others: Sequence[Row], toward: int, blocking: str | None
-) -> tuple[Row | None, Fraction]:
-    """The row of the own time of a late rank that changed most beyond that of the others, and by how much."""
+) -> tuple[Row | None, list[tuple[Fraction, Row]]]:
+    """The row of own time that changed most beyond that of the others, and all rows with that change."""
     ranks, candidates = {row.part for row in late}, []
     for (rank, name), row in parts.own.items():
         if rank in ranks:
             theirs = [parts.own.get((peer.part, name), Row(name, ZERO, ZERO)) for peer in others]
             candidates.append((_beyond([row], theirs, toward)[0], row))
     candidates.sort(key=lambda peer: -peer[0])
-    cause = first_cause([row for beyond, row in candidates if beyond > 0], blocking)
-    return cause, next((beyond for beyond, row in candidates if row is cause), ZERO)
+    return first_cause([row for beyond, row in candidates if beyond > 0], blocking), candidates
+
+
+def _is_even(cause: Row | None, beyond_by_row: Sequence[tuple[Fraction, Row]]) -> bool:
+    """Whether most of the time in other kernels than the cause changed at a rate like its own."""
+    kernels = [
+        (beyond / row.base, row) for beyond, row in beyond_by_row if row.calls is not None and row.base
+    ]
+    own_rate = next((rate for rate, row in kernels if row is cause), ZERO)
+    others = [(rate, row.base) for rate, row in kernels if row is not cause]
+    alike = sum((base for rate, base in others if own_rate < _ALIKE * rate < _ALIKE**2 * own_rate), ZERO)
+    return len(others) >= _LEAST_OTHER_KERNELS and alike >= _MOST_ALIKE * sum(base for _, base in others)
 
 
 def first_cause(rows: Sequence[Row], blocking: str | None) -> Row | None:
@@ -238,7 +255,9 @@ def _late_text(late: Late, parts: Breakdown) -> str | None:
     sentence = f"{ranks} {'late' if parts.delta > 0 else 'no longer late'}: {whose} own time"
     sentence += f" {_grew(late.ranks, count)}"
     if late.cause is not None:
-        sentence += f", {'mostly' if late.is_most else 'largest part'} {_changed(late.cause, parts.per)}"
+        how = f"across most of {whose} kernels, most of all" if late.is_even else ""
+        how = how or ("mostly" if late.is_most else "largest part")
+        sentence += f", {how} {_changed(late.cause, parts.per)}"
     common = sum((row.delta for row in late.others), ZERO) / len(late.others)
     if common * parts.delta > 0 and abs(common) >= _LEAST_OTHERS * abs(late.ranks[0].delta):
         sentence += f"; that of the others {_grew(late.others, count)}"

@@ -97,6 +97,31 @@ def test_a_late_rank_has_its_cause() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("slowdown", "wanted"), [(0.3, "across most of its kernels, most of all gemm"), (0, "mostly gemm")]
+)
+def test_a_slow_gpu_is_not_a_slow_kernel(slowdown: float, wanted: str) -> None:
+    """The other kernels of the late rank are as much slower as the one that changes most, or not at all."""
+    found = of_ranks({"0": (0, 400), "1": (400, 0), "2": (0, 400), "3": (0, 400)})
+    for part, name in list(found.own):
+        if name == "idle_dataloader":
+            del found.own[part, name]
+        is_late = part.startswith("rank 1")
+        times = {
+            "gemm": (600_000, 0.4),
+            "relu": (50_000, slowdown),
+            "norm": (40_000, slowdown),
+            "add": (30_000, slowdown),
+        }
+        for kernel, (ns, slower) in times.items():
+            head = Fraction(round(ns * (1 + slower * is_late)))
+            found.own[part, kernel] = Row(
+                kernel, Fraction(ns), head, Fraction(1), Fraction(1), Fraction(ns), head
+            )
+    (line,) = causes(found, False)
+    assert f"its own time grew by 40 % (400.000 µs), {wanted} slower, +240.000 µs" in line
+
+
 def test_what_all_ranks_gain_is_not_a_rank_s_own() -> None:
     """The kernel is slower on all ranks, so that it is not why a rank is late."""
     ranks = {"0": (100, 300), "1": (400, 0), "2": (100, 300), "3": (100, 300)}
