@@ -429,10 +429,10 @@ def test_32_publishers_of_a_run_write_little(s3: Proxy) -> None:
 
 
 @pytest.mark.deep
-def test_machines_with_caches_of_their_own_agree(
-    s3: Proxy, traces: Path, local: Warehouse, tmp_path: Path
-) -> None:
+def test_machines_with_caches_of_their_own_agree(s3: Proxy, traces: Path, tmp_path: Path) -> None:
     """Four machines bring a rank each; then all ask, while one of them compacts the run."""
+    local = tw.open(tmp_path / "local")  # other tests derive tables in theirs
+    local.ingest(traces, jobs=1)
     url = f"s3://{BUCKET}/machines"
 
     def call(machine: int, *args: str | Path) -> cli_runner.CliResult:
