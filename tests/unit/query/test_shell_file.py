@@ -25,7 +25,7 @@ from tracewarehouse.duck.engine import execute
 from tracewarehouse.query import shell_file
 from tracewarehouse.query.connections import connection
 from tracewarehouse.query.relations import dependencies, relation_names
-from tracewarehouse.query.shell_file import refresh, update, write
+from tracewarehouse.query.shell_file import NextFile, refresh, update, write
 from tracewarehouse.runs.selection import select_runs
 from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
@@ -318,6 +318,23 @@ def test_an_update_writes_only_what_changed(wh: Warehouse, monkeypatch: pytest.M
     path.write_bytes(path.read_bytes()[:-1000])
     update(wh.store, wh.catalog, pytest.fail)
     assert shell(path, *selects) == updated
+
+
+def test_a_file_that_was_opened_early_gets_what_came_since(wh: Warehouse) -> None:
+    """Runs that others published, and the file that they wrote, while this one was open."""
+    path = wh.refresh()
+    opened, unused = NextFile(wh.store, wh.catalog), NextFile(wh.store, wh.catalog)
+    for run in ("theirs", "mine"):
+        rows = {"kernels@1": kernels(run, 0), "kernels@2": kernels(run, 0)}
+        store_run(wh.store, wh.catalog, run, (0,), tables=rows)
+    wh.refresh()
+    update(wh.store, wh.catalog, pytest.fail, opened)
+    unused.close()
+    assert (
+        shell(path, "SELECT string_agg(DISTINCT run_id, ' ' ORDER BY run_id) FROM kernels")
+        == "a a-c b mine theirs\n"
+    )
+    assert not list(wh.root.glob("_tw/staging/*"))
 
 
 def test_an_update_over_too_many_runs_is_left_to_others(
