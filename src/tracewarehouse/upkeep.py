@@ -253,7 +253,7 @@ def remove_secrets(
         removal.purge(sorted(set(names.values())), former)
         lines.append("old versions deleted")
     if lines:
-        store.objects.delete([layout.LIST])
+        store.objects.delete(layout.LISTS)
     if lines and store.path(shell_file.NAME).exists():
         store.list_runs(catalog_row)
         shell_file.refresh(store, selection.catalog)

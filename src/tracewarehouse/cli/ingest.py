@@ -170,7 +170,8 @@ class _ShellFile:
         from tracewarehouse.runs.rows import catalog_row
 
         try:
-            store.list_runs(catalog_row)
+            if not store.is_listed_in_parts:  # the parts of the runs were written
+                store.list_runs(catalog_row)
             opened = self._opened.result() if self._opened else None
             update(store, self._warehouse.catalog, session.out.notice, opened)
         except (TwError, OSError) as error:  # the runs are already published

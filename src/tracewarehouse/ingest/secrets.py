@@ -181,7 +181,7 @@ def _texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
         yield from _parquet_texts(path)
     elif path.suffix == ".duckdb":
         yield from _duckdb_texts(path)
-    elif path.parts[-2:] == ("index", "list.json.gz"):
+    elif path.as_posix().endswith(layout.LISTS):
         yield "content", pa.array([gzip.decompress(path.read_bytes()).decode(errors="replace")])
     elif path.suffix in (".json", ".tw"):
         yield "content", pa.array([path.read_text(encoding="utf-8", errors="replace")])

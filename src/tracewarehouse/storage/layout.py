@@ -25,6 +25,9 @@ INDEX = "_tw/index"
 ENTRIES = "_tw/index/runs"
 WAITING = "_tw/index/waiting"
 LIST = "_tw/index/list.json.gz"
+# The list of many runs is in parts, by a hash of the run. Their number is part of the format.
+PARTS = tuple(f"_tw/index/list-{number:02}.json.gz" for number in range(32))
+LISTS = (LIST, *PARTS)
 DATA = "data"
 # The folder of the Delta log in the folder of a table; no run has this name.
 DELTA_LOG = "_delta_log"
@@ -74,6 +77,11 @@ def version_number(name: str) -> int | None:
 def entry(run: str) -> str:
     """The index entry of a run: its newest version."""
     return f"{ENTRIES}/{run_key(run)}.json"
+
+
+def list_part(run: str) -> str:
+    """The part of the list of many runs that has a run."""
+    return PARTS[hashlib.sha256(run_key(run).encode()).digest()[0] % len(PARTS)]
 
 
 def waiting(run: str) -> str:

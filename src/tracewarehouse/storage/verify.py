@@ -194,18 +194,20 @@ class _Run:
 
 def list_problems(store: Versions) -> Iterator[Problem]:
     """The list of all runs, if it is damaged or differs from an entry; a warehouse may have none."""
-    try:
-        listed = codec.decode_list(store.objects.get(layout.LIST), "list of runs").by_key()
-    except FileNotFoundError:
-        return
-    except TwError as error:
-        yield Problem("", layout.LIST, error.message)
-        return
-    stamps = {run: stamp for run, (stamp, _) in store.listed().items()}
-    for run, entry in listed.items():
-        newest = store.entry(run) if entry.stamp and entry.stamp == stamps.get(run) else None
-        if newest is not None and (entry.number, entry.sha256) != (newest.number, newest.sha256):
-            yield Problem("", layout.LIST, f"differs from {entry.run}@v{entry.number}")
+    keys = [entry.key for entry in store.objects.walk(f"{layout.INDEX}/list")]
+    stamps = {run: stamp for run, (stamp, _) in store.listed().items()} if keys else {}
+    for key, data in store.objects.get_many(keys):
+        if data is None or key not in layout.LISTS:
+            continue
+        try:
+            listed = codec.decode_list(data, "list of runs").by_key()
+        except TwError as error:
+            yield Problem("", key, error.message)
+            continue
+        for run, entry in listed.items():
+            newest = store.entry(run) if entry.stamp and entry.stamp == stamps.get(run) else None
+            if newest is not None and (entry.number, entry.sha256) != (newest.number, newest.sha256):
+                yield Problem("", key, f"differs from {entry.run}@v{entry.number}")
 
 
 def _results(store: Versions, deep: bool) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from tracewarehouse import hints
-from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
+from tracewarehouse.errors import DamagedRunError, StoreUnavailable, TwError, UnknownName, WarehouseError
 from tracewarehouse.storage import codec, commits, layout, results
 from tracewarehouse.storage.codec import Entry
 from tracewarehouse.storage.layout import CommitName, run_key
@@ -38,8 +38,11 @@ from tracewarehouse.temp_folders import lease_start
 # A writing command writes a new list in a folder when more entries than this are newer.
 _NEWER = 32
 # In an object store, a new list is written when more than one entry in 100 is newer: readers get few entries,
-# and the list of a thousand runs is not written with each version.
+# and the list of hundreds of runs is not written with each version.
 _LIST_SHARE = 100
+# From this many runs on the list is in parts, of which an update writes those of its runs: from 1,000 runs on
+# it rewrites at most a hundredth of the index.
+_MANY = 900
 # An entry that changed this short before it was listed may change again without another time of change.
 _RACY_NS = 2 * 10**9
 # Of so few runs the folders of recorded results are listed, of more that of all runs.
@@ -62,9 +65,11 @@ class Versions:
         # The SHA-256 of the object of each version that was read.
         self._digests: dict[tuple[str, int], str] = {}
         self._list: dict[str, Entry] | None = None
+        # The objects of the list that may exist.
+        self._list_keys: Collection[str] = layout.LISTS
         self._unreadable: tuple[UnreadableRun, ...] | None = None
-        # Whether this process published versions that are not in the list; see `list_new_versions`.
-        self.has_new_versions = False
+        # Runs of which this process published versions that are not in the list; see `list_new_versions`.
+        self._published: set[str] = set()
 
     @property
     def folder(self) -> Path:
@@ -205,7 +210,7 @@ class Versions:
         """Keeps a version that this process just published, so that it is not read again."""
         key = (layout.versions(version.run), version.number)
         self._read[key], self._digests[key] = version, digest
-        self.has_new_versions = True
+        self._published.add(version.run)
 
     def forget(self) -> None:
         """Clears the cache: after a clean, versions may be gone."""
@@ -295,26 +300,36 @@ class Versions:
                 unreadable[run] = UnreadableRun(self.name(run), key, why, error.hint)
         return found, unreadable
 
-    def _known(self) -> dict[str, Entry]:
-        """The entries in the list, which is read once: an old one only costs requests.
+    def _known(self, parts: Collection[str] = layout.PARTS) -> dict[str, Entry]:
+        """The entries in the list or in these parts of it, read once: an old one only costs requests.
 
         On a web server, raises WarehouseError if the list is missing or damaged.
         """
         if self._list is None:
             self._list = {}
-            path = self.objects.describe(layout.LIST)
-            try:
-                self._list = codec.decode_list(self.objects.get(layout.LIST), path).by_key()
-            except FileNotFoundError:
-                if not self.objects.is_listable:
-                    raise WarehouseError(
-                        f"{self.objects.url}: the warehouse has no list of runs for web servers",
-                        hints.fill("write it where the warehouse is stored: {}", hints.call("refresh")),
-                    ) from None
-            except TwError:
-                if not self.objects.is_listable:
-                    raise
+            for key, data in self._read_list(parts).items():
+                try:
+                    self._list |= codec.decode_list(data, self.objects.describe(key)).by_key()
+                except TwError:
+                    if not self.objects.is_listable:
+                        raise
         return self._list
+
+    def _read_list(self, parts: Collection[str]) -> dict[str, bytes]:
+        """The undivided list; without one, which an earlier release writes beside parts, these parts."""
+        # A web server may refuse what is missing.
+        missing = (FileNotFoundError,) if self.objects.is_listable else (FileNotFoundError, StoreUnavailable)
+        if layout.LIST in self._list_keys:
+            with suppress(*missing):
+                return {layout.LIST: self.objects.get(layout.LIST)}
+        read = self.objects.get_many(key for key in parts if key in self._list_keys)
+        found = {key: data for key, data in read if data is not None}
+        if not self.objects.is_listable and len(found) < len(parts):
+            raise WarehouseError(
+                f"{self.objects.url}: the warehouse has no list of runs for web servers",
+                hints.fill("write it where the warehouse is stored: {}", hints.call("refresh")),
+            )
+        return found
 
     def listed(self, prefix: str = "") -> dict[str, tuple[str, int | None]]:
         """Run key → what changes with its newest version, and the number of that by its name.
@@ -325,6 +340,8 @@ class Versions:
         stamps: dict[str, str] = {}
         numbers: dict[str, int] = {}
         if isinstance(self.objects, LocalObjects):
+            names = self.objects.times(layout.INDEX)
+            self._list_keys = {key for key in layout.LISTS if key.rpartition("/")[2] in names}
             changed = self.objects.times(layout.VERSIONS)
             stamps = dict.fromkeys(changed, "")
             for name, (time_ns, size) in self.objects.times(layout.ENTRIES).items():
@@ -332,10 +349,11 @@ class Versions:
                 stamps[run] = f"{time_ns} {size} {changed.get(run, ('',))[0]}"
             runs = sorted(run for run in stamps if run.startswith(prefix) and layout.is_run_key(run))
             return {run: (stamps[run], None) for run in runs}
+        list_keys = set(layout.LISTS if prefix else ())
         if prefix:
             folders = (f"{layout.ENTRIES}/{prefix}", ""), (f"{layout.VERSIONS}/{prefix}", "")
         else:  # one listing of what lies between
-            folders = (("_tw/", f"{layout.ENTRIES}/"),)  # type: ignore[assignment]
+            folders = (("_tw/", f"{layout.INDEX}/list"),)  # type: ignore[assignment]
         for start, after in folders:
             for entry in self.objects.walk(start, after):
                 if entry.key.startswith(f"{layout.ENTRIES}/"):
@@ -346,6 +364,9 @@ class Versions:
                     number = layout.version_number(_name(entry))
                     run = entry.key.split("/")[2]
                     numbers[run] = max(number or 0, numbers.get(run, 0))
+                elif entry.key in layout.LISTS:
+                    list_keys.add(entry.key)
+        self._list_keys = list_keys
         found = {run: (f"{stamp} {numbers.get(run)}", numbers.get(run, 0)) for run, stamp in stamps.items()}
         found |= {run: ("", number) for run, number in numbers.items() if run not in stamps}
         return {run: found[run] for run in sorted(found) if layout.is_run_key(run)}
@@ -358,7 +379,15 @@ class Versions:
         if not self.objects.is_listable:
             return {run: each for run, each in self._known().items() if run.startswith(prefix)}, ()
         listed = self.listed(prefix)
-        known = self._known() if len(listed) > 1 else {}
+        return self._entries_of(listed, self._known() if len(listed) > 1 else {}, describe)
+
+    def _entries_of(
+        self,
+        listed: Mapping[str, tuple[str, int | None]],
+        known: Mapping[str, Entry],
+        describe: Describe | None,
+    ) -> tuple[dict[str, Entry], tuple[UnreadableRun, ...]]:
+        """The same of the listed runs, of which these entries are known."""
         found = {run: known[run] for run, (stamp, _) in listed.items() if stamp and run in known}
         found = {run: entry for run, entry in found.items() if entry.stamp == listed[run][0]}
         numbers: dict[str, int] = {}
@@ -391,40 +420,71 @@ class Versions:
 
     # The list of all runs
 
+    @property
+    def is_listed_in_parts(self) -> bool:
+        """Whether this process has seen that the list of all runs is in parts."""
+        return self._list_keys == {*layout.PARTS}
+
     def list_runs(self, describe: Describe) -> None:
         """Writes the list of all runs, until it has every version that can be listed."""
         for _ in range(_LOOKS):
-            now_ns = 0 if self.is_remote else int(self.objects.clock().timestamp() * 1e9)
-            # Those of an earlier release have no `head` and no summary.
-            self._list = {run: entry for run, entry in self._known().items() if entry.head}
-            entries, _ = self._entries("", describe)
-            listed = {
-                run: replace(entry, stamp="") if now_ns and _changed_ns(entry) > now_ns - _RACY_NS else entry
-                for run, entry in entries.items()
-            }
-            self.objects.put({layout.LIST: codec.encode_list(listed.values())})
-            self._list = None
+            now_ns, listed = self._now_ns(), self.listed()
+            entries, _ = self._entries_of(listed, self._complete(), describe)
+            keys = (layout.LIST,) if len(entries) < _MANY else layout.PARTS
+            self._write_list(entries, keys, now_ns)
+            # Last: parts are read if there is no undivided list.
+            self.objects.delete(key for key in self._list_keys if key not in keys)
+            self._list_keys = {*keys}
             # Of two writers at once the second adds what is missing.
             now_listed = {run: stamp for run, (stamp, _) in self.listed().items()} if self.is_remote else {}
             if all(run in entries and entries[run].stamp == stamp for run, stamp in now_listed.items()):
                 return
 
+    def _now_ns(self) -> int:
+        """The time by the clock of the folder; 0 in an object store, where stamps have no time."""
+        return 0 if self.is_remote else int(self.objects.clock().timestamp() * 1e9)
+
+    def _complete(self, parts: Collection[str] = layout.PARTS) -> dict[str, Entry]:
+        """The entries in the list or in these parts; those of an earlier release have no `head`."""
+        return {run: entry for run, entry in self._known(parts).items() if entry.head}
+
+    def _write_list(self, entries: Mapping[str, Entry], keys: Collection[str], now_ns: int) -> None:
+        """Writes the list or parts of it, which have exactly these entries."""
+        listed: dict[str, list[Entry]] = {key: [] for key in keys}
+        for run, entry in entries.items():
+            is_racy = now_ns and _changed_ns(entry) > now_ns - _RACY_NS
+            key = layout.LIST if layout.LIST in listed else layout.list_part(run)
+            listed[key].append(replace(entry, stamp="") if is_racy else entry)
+        self.objects.put({key: codec.encode_list(each) for key, each in listed.items()})
+        self._list = None
+
     def list_new_versions(self, describe: Describe) -> None:
-        """Adds what this process published to the list, if many versions are newer than it.
+        """Adds what this process published to the list: to its parts, or if many versions are newer than it.
 
         `describe` gives a version's row of `runs`. Without new versions it does nothing. Failures are
         ignored: the next call adds the versions, too.
         """
-        if not self.has_new_versions:
+        if not self._published:
             return
-        self.has_new_versions = False
+        published, self._published = self._published, set()
         with suppress(TwError, OSError):
-            listed, self._list = self.listed(), None
-            if self.is_remote or len(listed) > _NEWER:
-                known = {run: entry.stamp for run, entry in self._known().items() if entry.head}
-                newer = sum(known.get(run) != stamp for run, (stamp, _) in listed.items())
-                if newer > (len(listed) // _LIST_SHARE if self.is_remote else _NEWER):
-                    self.list_runs(describe)
+            self._list = None
+            now_ns, listed = self._now_ns(), self.listed()
+            parts: Collection[str] = layout.PARTS
+            most_newer = len(listed) // _LIST_SHARE if self.is_remote else _NEWER
+            if self.is_listed_in_parts:
+                parts = {layout.list_part(run) for run in published}
+                listed = {run: each for run, each in listed.items() if layout.list_part(run) in parts}
+                most_newer = len(listed) // 2  # more are newer in a folder that was copied
+            elif not self.is_remote and len(listed) <= _NEWER:
+                return
+            known = self._complete(parts)
+            newer = sum(run not in known or known[run].stamp != stamp for run, (stamp, _) in listed.items())
+            if newer > most_newer:
+                self._list = None if self.is_listed_in_parts else self._list
+                self.list_runs(describe)
+            elif self.is_listed_in_parts:
+                self._write_list(self._entries_of(listed, known, describe)[0], parts, now_ns)
 
     # Committed, not published
 

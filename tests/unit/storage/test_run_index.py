@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import random
 import resource
 import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +24,10 @@ from recorded_runs import recorded_runs
 from storage_sources import commit, staged
 from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
-from tracewarehouse.storage import codec, layout, versions
+from tracewarehouse.storage import codec, layout, remote, versions
 from tracewarehouse.storage.codec import encode_version, sealed, unsealed
 from tracewarehouse.storage.model import Changes, LateSources, RunVersion
+from tracewarehouse.storage.objects import LocalObjects
 from tracewarehouse.storage.store import Store
 from tracewarehouse.warehouse import Warehouse
 
@@ -299,6 +304,189 @@ def test_the_list_is_a_small_part_of_the_index() -> None:
     assert len(codec.encode_list(listed)) <= 0.12 * entry_bytes
 
 
+# The list in parts
+
+
+@pytest.mark.parametrize("runs", [1_000, 2_000, pytest.param(5_000, marks=pytest.mark.deep)])
+def test_an_update_rewrites_at_most_a_hundredth_of_the_index_of_many_runs(
+    monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    # Tags as in a real store, as long as the hash that they are there.
+    monkeypatch.setattr(remote, "_etag", lambda text: hashlib.md5(str(text).encode()).hexdigest())
+    store = Store.open_or_create(store_url(f"memory://parts-{runs}"))
+    forge(store, runs, 1)
+    store.list_runs(catalog_row)
+    written: list[tuple[str, int]] = []
+    put = store.objects.put
+
+    def noted(objects: Mapping[str, bytes]) -> None:
+        written.extend((key, len(data)) for key, data in objects.items())
+        put(objects)
+
+    monkeypatch.setattr(store.objects, "put", noted)
+    for number in range(0, runs, runs // 40):
+        written.clear()
+        run = f"run-{number:04d}"
+        store.relabel(run, {"team": "a"})
+        store.list_new_versions(catalog_row)
+        assert [key for key, _ in written] == [layout.entry(run), layout.list_part(run)]
+        index_bytes = sum(one.bytes for one in store.objects.walk(f"{layout.INDEX}/"))
+        assert sum(size for _, size in written) <= 0.01 * index_bytes
+
+
+@pytest.fixture
+def many(few: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of four runs or more is in parts."""
+    monkeypatch.setattr(versions, "_MANY", 4)
+
+
+def parts_in(place: Path) -> set[str]:
+    return {path.relative_to(place).as_posix() for path in (place / layout.INDEX).glob("list*")}
+
+
+def runs_of_a_part(count: int) -> list[str]:
+    """Names of runs that are in one part of the list."""
+    names = (f"run-{number:03d}" for number in range(1_000))
+    return [name for name in names if layout.list_part(name) == layout.PARTS[7]][:count]
+
+
+def test_parts_replace_the_list_and_answer_the_same(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, briefs = rows_of(local), Store.open(local).briefs()
+    monkeypatch.setattr(versions, "_MANY", 4)
+    Store.open(local).list_runs(catalog_row)
+    assert parts_in(local) == {*layout.PARTS}
+    assert rows_of(local) == before and Store.open(local).briefs() == briefs
+    opened = Store.open(local)
+    listed = opened.listing(lambda _: True)[0]
+    assert [one.run for one in listed if isinstance(one.sources, LateSources)] == [
+        "Run-000",
+        "Run-002",
+        "Run-003",
+    ]
+    assert opened.verify() == []
+    monkeypatch.setattr(versions, "_MANY", 5)
+    opened.list_runs(catalog_row)
+    assert parts_in(local) == {layout.LIST} and rows_of(local) == before
+
+
+def test_a_list_of_an_earlier_release_beside_parts_is_read_and_replaced(many: None, tmp_path: Path) -> None:
+    store = Store.open_or_create(tmp_path / "warehouse")
+    fill(store, 4)
+    store.list_runs(catalog_row)
+    earlier = store.entries(catalog_row)
+    for number in range(3):
+        store.relabel(f"run-{number:03d}", {"team": "a"})
+    store.objects.put({layout.LIST: codec.encode_list(earlier)})
+    assert [row["version"] for row in rows_of(store.folder)] == [2, 2, 2, 1]
+    store.list_new_versions(catalog_row)
+    assert parts_in(store.folder) == {*layout.PARTS}
+    assert [row["version"] for row in rows_of(store.folder)] == [2, 2, 2, 1]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("is_in_parts", [False, True])
+def test_a_kill_between_two_writes_loses_no_run(
+    local: Path, many: None, monkeypatch: pytest.MonkeyPatch, is_in_parts: bool
+) -> None:
+    if is_in_parts:
+        Store.open(local).list_runs(catalog_row)
+    last = {path: path.read_bytes() for path in (local / layout.INDEX).glob("list*")}
+    store, writes = Store.open(local), 0
+    write, delete = store.objects._rename, store.objects.delete  # type: ignore[attr-defined]
+
+    def killed(act: Callable[..., None], *args: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+        act(*args)
+
+    monkeypatch.setattr(store.objects, "_rename", partial(killed, write))
+    monkeypatch.setattr(store.objects, "delete", lambda keys: [killed(delete, [key]) for key in keys])
+    for writes in range(40):
+        for key in parts_in(local):
+            (local / key).unlink()
+        for path, data in last.items():
+            path.write_bytes(data)
+        left = 100
+        store.relabel("run-003", {"at": str(writes)})
+        left = writes
+        with suppress(Killed):
+            store.list_runs(catalog_row)
+        assert {row["run_id"]: row["version"] for row in rows_of(local)} == {
+            "Run-000": 1,
+            "Run-002": 2,
+            "Run-003": 2 + writes,
+        }
+        with monkeypatch.context() as web:
+            web.setattr(LocalObjects, "is_listable", False)
+            assert Store.open(local).runs() == ("Run-000", "Run-002", "Run-003")
+        if left > 0:
+            break
+    assert writes >= len(layout.PARTS) and parts_in(local) == {*layout.PARTS}
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_of_two_writers_of_a_part_at_once_none_hides_the_run_of_the_other(
+    s3: Proxy, many: None, order: str
+) -> None:
+    place = store_url(url(f"two-parts-{order}"))
+    one, other = Store.open_or_create(place), Store.open(place)
+    runs = runs_of_a_part(6)
+    for run in runs:
+        one.publish(run, Changes(sources=(commit(one, 0, run=run),)))
+    one.list_runs(catalog_row)
+    done: list[str] = []
+
+    def meanwhile(request: Request) -> None:
+        if request.kind == "PUT" and request.path.endswith(layout.PARTS[7]) and not done:
+            done.append(request.path)
+            other.relabel(runs[1], {"team": "b"})
+            other.list_new_versions(catalog_row)
+
+    setattr(s3, order, meanwhile)
+    one.relabel(runs[0], {"team": "a"})
+    one.list_new_versions(catalog_row)
+    assert done
+    labels = [row["labels"] for row in rows_of(url(f"two-parts-{order}"))]
+    assert labels == [{"team": "a"}, {"team": "b"}, {}, {}, {}, {}]
+    assert one.verify() == []
+    one.relabel(runs[2], {"team": "c"})
+    one.list_new_versions(catalog_row)
+    part = codec.decode_list(one.objects.get(layout.PARTS[7]), "part").by_key()
+    assert [part[run].number for run in runs] == [2, 2, 2, 1, 1, 1]
+
+
+def test_a_damaged_part_is_reported_and_written_again(many: None, tmp_path: Path) -> None:
+    wh = tw.open(recorded_runs(tmp_path / "warehouse", [10] * 6).root)
+    runs = [brief.run for brief in wh.store.briefs()]
+    wh.store.list_runs(catalog_row)
+    before, part = rows_of(wh.root), layout.list_part(runs[0])
+    (wh.root / part).write_bytes(_flipped((wh.root / part).read_bytes()))
+    assert rows_of(wh.root) == before
+    assert [problem.path for problem in wh.verify()] == [part]
+    wh.repair()
+    assert wh.verify() == [] and part not in parts_in(wh.root) and rows_of(wh.root) == before
+    for run in runs[:3]:
+        wh.store.relabel(run, {"a": "b"})
+    wh.store.list_new_versions(catalog_row)
+    assert parts_in(wh.root) == {*layout.PARTS} and wh.verify() == []
+
+
+def test_purged_secrets_are_in_no_part(local: Path, many: None) -> None:
+    wh = tw.open(local)
+    secret = "ghp_" + "a1B2" * 9
+    wh.store.relabel("run-002", {"token": secret})
+    wh.store.list_runs(catalog_row)
+    assert layout.list_part("run-002") in {found.file for found in wh.secrets().found}
+    wh.label("run-002", {"token": None})
+    wh.remove_secrets(redact=False, purge=True)
+    assert not wh.secrets().found
+
+
 @pytest.mark.deep
 def test_five_thousand_runs_are_listed_in_little_time(tmp_path: Path) -> None:
     """CPU of `tw runs` on a folder, above that of `tw --version`."""
@@ -347,7 +535,7 @@ def test_without_a_list_entries_and_versions_are_read(s3: Proxy) -> None:
     forge(Store.open_or_create(store_url(url("copy"))), 6, 1)
     s3.requests.clear()
     assert len(rows_of(url("copy"))) == 6
-    assert s3.counts() == {"GET": 2 + 2 * 6, "LIST": 2}
+    assert s3.counts() == {"GET": 1 + 2 * 6, "LIST": 2}
 
 
 @pytest.mark.parametrize("order", ["put before the other looks", "put after the other looked"])

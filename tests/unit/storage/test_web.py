@@ -15,7 +15,7 @@ import tracewarehouse as tw
 from object_store import BUCKET, s3_server
 from simulated import SMALL
 from tracewarehouse.errors import StoreUnavailable, WarehouseError
-from tracewarehouse.storage import codec, layout
+from tracewarehouse.storage import codec, layout, versions
 from tracewarehouse.warehouse import Warehouse
 
 REQUESTS: list[tuple[str, str]] = []
@@ -23,6 +23,12 @@ REQUESTS: list[tuple[str, str]] = []
 
 class Files(SimpleHTTPRequestHandler):
     """Files of a folder; folders are not listed."""
+
+    missing = 404
+
+    def send_error(self, code: int, *message: str | None) -> None:
+        """Some servers refuse files that do not exist."""
+        super().send_error(self.missing if code == 404 else code)
 
     def list_directory(self, path: object) -> None:
         self.send_error(403)
@@ -146,6 +152,28 @@ def test_a_missing_or_damaged_list_is_named(url: str, folder: Path) -> None:
     finally:
         tw.open(folder).refresh()
     assert _listed(path.read_bytes()) == _listed(data)
+
+
+@pytest.mark.parametrize("status", [404, 403])
+def test_a_list_in_parts_is_read_whatever_the_server_says_of_missing_files(
+    url: str, folder: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(Files, "missing", status)
+    monkeypatch.setattr(versions, "_MANY", 2)
+    expected = tw.open(url).runs().rows()
+    tw.open(folder).refresh()
+    try:
+        assert not (folder / layout.LIST).exists()
+        assert tw.open(url).runs().rows() == expected
+        assert tw.open(url).select("other").kernel_summary().rows()
+        (folder / layout.list_part("empty")).unlink()
+        message = "no list of runs for web servers" if status == 404 else "access denied"
+        with pytest.raises((WarehouseError, StoreUnavailable), match=message):
+            tw.open(url).runs()
+    finally:
+        monkeypatch.undo()
+        tw.open(folder).refresh()
+    assert (folder / layout.LIST).exists()
 
 
 def _listed(data: bytes) -> list[tuple[str, int]]:
