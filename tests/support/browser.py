@@ -29,13 +29,17 @@ class Browser:
     """A browser window."""
 
     def __init__(self, driver: Any) -> None:
-        self.driver = driver
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        self.driver, self.wait = driver, WebDriverWait(driver, 60)
 
     def open(self, page: Path) -> None:
         """Opens a file and clears the logs."""
         self.driver.get_log("browser")
         self.driver.get_log("performance")
         self.driver.get(page.absolute().as_uri())
+        # At a high load a script may run before the end of the page is read.
+        self.wait.until(lambda _: self.run("return document.readyState") == "complete")
 
     def run(self, script: str, *args: object) -> Any:
         """The return value of a script."""
