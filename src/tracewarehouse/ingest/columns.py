@@ -408,8 +408,7 @@ class SpilledColumns(Columns):
         self._chunks.pop(name, None)
         for low in range(0, len(values), CHUNK_ROWS):
             part = slice(low, low + CHUNK_ROWS)
-            mask = None if valid is None else ~valid[part]
-            self._append(name, pa.array(values[part], mask=mask))
+            self._append(name, array_of(values[part], None if valid is None else valid[part]))
 
     def _append(self, name: str, column: pa.Array) -> None:
         self._types[name] = column.type
@@ -526,7 +525,6 @@ class SpilledColumns(Columns):
                 return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), words)
             return pa.nulls(rows, type_)
         valid = self._valid(chunk, slice(low, high))
-        mask = None if chunk.nulls == 0 else ~valid
         if chunk.text is not None:
             offsets = self._file.read(chunk.data, low, high + 1)
             text = self._file.read(chunk.text, int(offsets[0]), int(offsets[-1]))
@@ -535,11 +533,11 @@ class SpilledColumns(Columns):
             return pa.Array.from_buffers(type_, rows, buffers)
         numbers = self._file.read(chunk.data, low, high)
         if pa.types.is_dictionary(type_):
-            codes = pa.array(numbers.astype(np.int32, copy=False), pa.int32(), mask=mask)
+            codes = array_of(numbers.astype(np.int32, copy=False), valid)
             return pa.DictionaryArray.from_arrays(codes, self._words[name])
         if pa.types.is_boolean(type_):
-            return pa.array(numbers.view(np.bool_), mask=mask)
-        return pa.array(numbers, mask=mask).cast(type_)
+            return array_of(numbers.view(np.bool_), valid)
+        return array_of(numbers, valid).cast(type_)
 
 
 def _bytes(values: NDArray[Any]) -> memoryview:

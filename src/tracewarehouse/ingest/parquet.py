@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import zip_longest
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -143,7 +143,7 @@ def _write(
     layout: _Layout, groups: Iterable[pa.Table], path: Path, split: Sequence[Future[_Arguments]] = ()
 ) -> int:
     """Writes row groups in the types of the contract; returns the number of their rows."""
-    pairs = zip_longest(groups, split) if split else ((rows, None) for rows in groups)
+    pairs = zip(groups, split, strict=True) if split else zip(groups, repeat(None), strict=False)
     conformed = _alike(_conformed(layout, rows, arguments) for rows, arguments in pairs)
     return write_file(path, conformed, layout.columns, layout.metadata)
 

@@ -52,7 +52,7 @@ from tracewarehouse.runs.selection import (
     select_runs,
 )
 from tracewarehouse.storage.model import UnreadableRun
-from tracewarehouse.storage.objects import Columns
+from tracewarehouse.storage.objects import ColumnCopies
 from tracewarehouse.storage.parquet_file import Level, default_level
 from tracewarehouse.storage.results import RecordedAnalysis
 from tracewarehouse.storage.store import Store
@@ -473,7 +473,7 @@ class Selection:
             narrowed, unknown = (self, []) if limits is None else self._narrowed(sql, named, limits)
             with temporary_folder() as folder:
                 names = None if limits is None else _names(sql, named)
-                columns = None if names is None else Columns(names, folder)
+                columns = None if names is None else ColumnCopies(names, folder)
                 answer = narrowed._query_over(sql, named, limits, columns)
             if unknown:
                 answer = replace(answer, notices=(f"no such run: {', '.join(unknown)}", *answer.notices))
@@ -511,7 +511,7 @@ class Selection:
         return in_order(SelectedRun(version, version.ranks) for version in versions if version is not None)
 
     def _query_over(
-        self, sql: str, named: Mentioned, limits: Limits | None, columns: Columns | None = None
+        self, sql: str, named: Mentioned, limits: Limits | None, columns: ColumnCopies | None = None
     ) -> Result:
         from tracewarehouse.duck.engine import query
         from tracewarehouse.limits import NO_LIMITS

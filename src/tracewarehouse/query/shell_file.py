@@ -350,8 +350,8 @@ def refresh(store: Store, catalog: Catalog, on_notice: Callable[[str], object] |
 
     Damaged runs are left out, with a notice each. Raises WarehouseError.
     """
-    file = NextFile(store, catalog, afresh=True)
-    return _write_newest(store, catalog, _newest(store), on_notice or (lambda _: None), file)
+    on_notice = on_notice or (lambda _: None)
+    return _write_newest(store, catalog, _newest(store), on_notice, NextFile(store, catalog, afresh=True))
 
 
 # Of a DuckDB file: three headers, then blocks of a multiple of this size.

@@ -28,7 +28,7 @@ from tracewarehouse.storage.model import (
     UnreadableRun,
     once_per_version,
 )
-from tracewarehouse.storage.objects import Columns
+from tracewarehouse.storage.objects import ColumnCopies
 from tracewarehouse.storage.parquet_file import UNREADABLE, Level, fault
 from tracewarehouse.storage.versions import Versions
 
@@ -521,7 +521,7 @@ def intact_runs(
     selected: Sequence[SelectedRun],
     level: Level,
     allow_none: bool = False,
-    columns: Columns | None = None,
+    columns: ColumnCopies | None = None,
 ) -> ReadableRuns:
     """The runs whose files of these tables pass the check, and notices about the others.
 
@@ -545,7 +545,7 @@ def file_faults(
     selected: Sequence[SelectedRun],
     level: Level,
     tables: Collection[tuple[str, int]] | None = None,
-    columns: Columns | None = None,
+    columns: ColumnCopies | None = None,
 ) -> dict[str, str]:
     """Run → its first damaged file and the problem, of these tables (name, version) or of all."""
     only = None if tables is None else frozenset(tables)

@@ -17,7 +17,7 @@ from typing import Any
 from zlib import crc32
 
 from tracewarehouse.storage.model import TableFile
-from tracewarehouse.storage.objects import Columns, Objects
+from tracewarehouse.storage.objects import ColumnCopies, Objects
 
 # Smaller files are downloaded whole, with one request, and so are those of which this share is needed.
 LARGE_BYTES, _MOST = 8 << 20, 0.5
@@ -38,7 +38,7 @@ def with_checksums(metadata: Mapping[Any, Any], path: Path) -> dict[Any, Any]:
     return known
 
 
-def copy_columns(objects: Objects, file: TableFile, columns: Columns, cached: Path) -> bool:
+def copy_columns(objects: Objects, file: TableFile, columns: ColumnCopies, cached: Path) -> bool:
     """Makes a copy of a file with only these columns; False if the whole file should be downloaded.
 
     Fetches what `cached` lacks, and checks all. Raises FileNotFoundError.

@@ -19,7 +19,7 @@ from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.column_copies import LARGE_BYTES, copy_columns
 from tracewarehouse.storage.model import TableFile
-from tracewarehouse.storage.objects import Columns, Objects
+from tracewarehouse.storage.objects import ColumnCopies, Objects
 from tracewarehouse.storage.parquet_file import content_fault, has_size
 from tracewarehouse.temp_folders import cache_folder, is_unused, locked_folder
 
@@ -79,7 +79,7 @@ class Mirror:
         found = {file.path: what for file, what in zip(missing, problems, strict=True)}
         return {key: what for key, what in found.items() if what is not None}
 
-    def copy_columns(self, files: Iterable[TableFile], columns: Columns) -> None:
+    def copy_columns(self, files: Iterable[TableFile], columns: ColumnCopies) -> None:
         """Fetches these columns of large files that are not here, unless they are most of the file."""
         from concurrent.futures import ThreadPoolExecutor
 

@@ -120,7 +120,7 @@ class Objects(Protocol):
         return True
 
 
-class Columns(Struct, frozen=True):
+class ColumnCopies(Struct, frozen=True):
     """The columns that a query names, and copies of files with only these: key → path.
 
     The copies are in a folder that lasts as long as the query.
@@ -147,7 +147,7 @@ class LocalFiles(Protocol):
         With `again`, files are downloaded again, to compare the originals with their versions.
         """
 
-    def copy_columns(self, files: Iterable[TableFile], columns: Columns) -> None:
+    def copy_columns(self, files: Iterable[TableFile], columns: ColumnCopies) -> None:
         """Adds checked copies of files of which `fetch` would download much more than the columns."""
 
     def copy(self, keys: Iterable[str]) -> None:
@@ -300,7 +300,7 @@ class LocalObjects(Objects):
         """Nothing to do: the files are local."""
         return {}
 
-    def copy_columns(self, files: Iterable[TableFile], columns: Columns) -> None:
+    def copy_columns(self, files: Iterable[TableFile], columns: ColumnCopies) -> None:
         """Nothing to do: the files are local."""
 
     def copy(self, keys: Iterable[str]) -> None:

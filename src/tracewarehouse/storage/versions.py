@@ -481,7 +481,8 @@ class Versions:
             known = self._complete(parts)
             newer = sum(run not in known or known[run].stamp != stamp for run, (stamp, _) in listed.items())
             if newer > most_newer:
-                self._list = None if self.is_listed_in_parts else self._list
+                if self.is_listed_in_parts:  # only some of them were read
+                    self._list = None
                 self.list_runs(describe)
             elif self.is_listed_in_parts:
                 self._write_list(self._entries_of(listed, known, describe)[0], parts, now_ns)

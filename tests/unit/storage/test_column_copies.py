@@ -16,7 +16,7 @@ from simulated import SMALL
 from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.location import store_url
 from tracewarehouse.storage import column_copies, mirror
-from tracewarehouse.storage.objects import Columns
+from tracewarehouse.storage.objects import ColumnCopies
 from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.warehouse import Warehouse
 
@@ -119,7 +119,7 @@ def test_damage_on_the_way_is_noticed(
                 assert stored.query(LONGEST).rows() == local.query(LONGEST).rows()
                 for key in events_files(local):
                     stored.store.files.forget(key)
-            columns = Columns(frozenset({"ts_ns"}), tmp_path)
+            columns = ColumnCopies(frozenset({"ts_ns"}), tmp_path)
             stored.store.files.copy_columns(run.files, columns)
             assert events_files(local).keys().isdisjoint(columns.copies) == is_damaged
 

@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from tracewarehouse.formats.base import Doubles as Doubles
 from tracewarehouse.formats.base import Ints as Ints
+from tracewarehouse.formats.base import array_of
 from tracewarehouse.formats.json_text import Text, elements, minify
 from tracewarehouse.formats.kineto.event_array import CHUNK_BYTES, cut_before, skip_whitespace
 from tracewarehouse.formats.kineto.library import (
@@ -330,7 +331,7 @@ class NativeScanner:
         if stored < 0:
             return None
         templates = pa.DictionaryArray.from_arrays(
-            pa.array(codes, mask=codes < 0), _copied(self._view(_NUMBER_OF["cat"]), 0)
+            array_of(codes, codes >= 0), _copied(self._view(_NUMBER_OF["cat"]), 0)
         )
         return templates, [
             pa.Array.from_buffers(pa.int64(), rows, [pa.py_buffer(there[at]), pa.py_buffer(numbers[at])])
