@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import platform
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -26,7 +24,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
-from importlib.metadata import version
 from importlib.util import find_spec
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias
@@ -322,6 +319,8 @@ class Peer(Struct, frozen=True):
     @classmethod
     def here(cls) -> Peer:
         """The versions of this process."""
+        from importlib.metadata import version
+
         return cls(__version__, Catalog.load().digest[:12], version("duckdb"))
 
     def mismatch(self, driver: Peer) -> str | None:
@@ -330,7 +329,7 @@ class Peer(Struct, frozen=True):
         different = [
             f"{name} {mine[name]} instead of {theirs[name]}" for name in mine if mine[name] != theirs[name]
         ]
-        return f"worker on {platform.node()} has {', '.join(different)}" if different else None
+        return f"worker on {os.uname().nodename} has {', '.join(different)}" if different else None
 
 
 def run_task(driver: Peer, pickled: bytes) -> object:
@@ -639,6 +638,8 @@ def _reached(cluster: str, address: str, how_to_start: str) -> Iterator[None]:
 
     Keeps the handlers of signals: that of Ray for SIGTERM exits at once, that of Spark ends every job.
     """
+    import socket
+
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:

@@ -18,7 +18,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 # Optional parts of libraries that this package does not use, and pyarrow imports where they are installed.
-_UNUSED = frozenset(("pandas", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"))
+_UNUSED = frozenset((
+    "dateutil", "pandas", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs",
+))  # fmt: skip
 # Modules that others import only for the types in annotations, or to set the documentation of functions.
 _TYPES, _DOCS, _SSL, _METADATA, _UNAME = map(ModuleType, ("types", "docs", "ssl", "metadata", "uname"))
 vars(_TYPES)["__getattr__"] = lambda name: list

@@ -17,6 +17,8 @@ _MANY_RESULTS = {"check", "report"}  # commands that run dozens of analyses
 _VALUE_OPTIONS = {"-w", "--warehouse", "--sql"}  # that may precede the command
 # A command is short and its records live to its end: looking for cycles among them more often frees nothing.
 _GC_THRESHOLD = 300_000
+# Threads of an ingest compute without the interpreter, and should not wait for it longer than they compute.
+_SWITCH_S = 0.0002
 
 
 def main() -> NoReturn:
@@ -34,6 +36,10 @@ def main() -> NoReturn:
 
     if command == "ingest":
         limits.reuse_memory()
+        sys.setswitchinterval(_SWITCH_S)
+        from tracewarehouse.formats.kineto.library import scan_ahead
+
+        scan_ahead(args)
     elif command in _MANY_RESULTS:
         limits.share_memory()
     if command != "query":

@@ -114,9 +114,7 @@ def ingest(
     git.branch if the traces lie in this work tree and are younger than its commit. TW_AUTO_LABELS=0
     switches them off. In the inbox, later starts of a job become runs RUN+1, RUN+2, ….
     """
-    from tracewarehouse.formats.kineto.library import notice, scan_ahead
-
-    scan_ahead(paths)
+    from tracewarehouse.formats.kineto.library import notice
     from tracewarehouse.present.render.progress import bars
 
     if not paths and not inbox:
@@ -142,7 +140,7 @@ def ingest(
 
 
 class _ShellFile:
-    """`warehouse.duckdb`, which a thread opens as soon as tables are built: a core is idle then."""
+    """`warehouse.duckdb`, which a thread opens as soon as a file is read: a core is idle then."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
@@ -150,10 +148,10 @@ class _ShellFile:
         self._opened: Future[NextFile] | None = None
 
     def watch(self, bar: Watch | None, step: Progress) -> None:
-        """Shows a step of the ingest, and opens the file once tables are built."""
+        """Shows a step of the ingest, and opens the file once a trace is read."""
         if bar is not None:
             bar(step)
-        if step.stage == "tables" and not (self._opened or self._warehouse.store.is_remote):
+        if step.stage == "read" and not (self._opened or self._warehouse.store.is_remote):
             self._opened = self._threads.submit(self._open)
 
     def _open(self) -> NextFile:

@@ -11,7 +11,6 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -134,6 +133,8 @@ class TextStream(Struct):
     cut: str | None = None
 
     def __iter__(self) -> Generator[bytes]:
+        from concurrent.futures import ThreadPoolExecutor
+
         pieces = self.pieces()
         with ThreadPoolExecutor(1) as pool:
             following = pool.submit(next, pieces, None)

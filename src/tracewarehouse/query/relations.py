@@ -484,9 +484,12 @@ def create_analysis_as_text(
     """
     name = quote_name(relations.names[contract.ref])
     marks = {each.name: f"CAST({_mark(each.name)} AS {each.type})" for each in contract.params}
-    sql = quote_text(_analysis_sql(catalog, relations, contract, schema, marks))
-    for param in bind(contract, {}):
-        sql = sql.replace(_mark(param), f"' || {_MAIN}.{_LITERAL}({quote_name(param)}) || '")
+    text = _analysis_sql(catalog, relations, contract, schema, marks).replace("{", "{{").replace("}", "}}")
+    values = []
+    for number, each in enumerate(contract.params):
+        text = text.replace(_mark(each.name), f"{{{number}}}")
+        values.append(f"{_MAIN}.{_LITERAL}({quote_name(each.name)})")
+    sql = f"format({', '.join((quote_text(text), *values))})"
     _run(con, contract, f"CREATE MACRO {name}({parameters(contract)}) AS TABLE FROM query({sql})")
     _run(con, contract, f"CREATE VIEW {name} AS FROM {quote_name(schema)}.{name}()")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
@@ -220,11 +219,10 @@ _LIST_OR_EVENTS_START: Final = late_regex(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 _AHEAD_BYTES: Final = range(4 << 20, 96 << 20)
 _COMPRESSION: Final = 16
 _HEAD_BYTES: Final = 1 << 20
-# The thread rarely needs the interpreter, and waits for it less long than it works in between.
-_PIECE_BYTES: Final = 128 << 10
+# The thread rarely needs the interpreter.
+_PIECE_BYTES: Final = 256 << 10
 # Of the text before and behind the events together.
 _MOST_TEXT_BYTES: Final = 4 << 20
-_SWITCH_S: Final = 0.001
 
 
 class ScannedAhead:
@@ -255,8 +253,6 @@ class ScannedAhead:
         return self._is_whole and _stamp(path) == self.stamp
 
     def _run(self) -> None:
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_S)
         # What fails is read again, and reported then.
         with suppress(Exception):
             for piece in self.stream.pieces(_PIECE_BYTES):
@@ -266,7 +262,6 @@ class ScannedAhead:
             for batch, _ in self.batches:
                 self.library.tw_batch_free(batch)
             self.library.tw_free(self.scanner)
-        sys.setswitchinterval(before)
 
     def _add(self, piece: bytes) -> None:
         if self._state == CLOSED:
@@ -304,12 +299,12 @@ class ScannedAhead:
 _ahead: list[ScannedAhead] = []
 
 
-def scan_ahead(paths: Sequence[str]) -> None:
-    """Starts to scan the file that is to be ingested, if there is one and it looks like a trace."""
+def scan_ahead(args: Sequence[str]) -> None:
+    """Starts to scan the only file among the arguments of an ingest that looks like a trace."""
     with suppress(OSError, ValueError):
-        (path,) = map(Path, paths)
+        (path,) = (Path(arg) for arg in args if arg.endswith((".json", ".json.gz")))
         text_bytes = path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1)
-        if path.name.endswith((".json", ".json.gz")) and text_bytes in _AHEAD_BYTES and available():
+        if text_bytes in _AHEAD_BYTES and available():
             _ahead.append(ScannedAhead(path))
 
 

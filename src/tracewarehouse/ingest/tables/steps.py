@@ -69,8 +69,9 @@ def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -
     used, texts = used_texts(names)
     selected = np.zeros(len(names.words), np.bool_)
     selected[used] = rules.matches(pattern, texts)
-    rows = annotations[names.where(selected)]
-    rows = _outermost(columns, rows)
+    if not selected.any():
+        return _steps(columns, annotations[:0], np.zeros(0, np.int64))
+    rows = _outermost(columns, annotations[names.where(selected)])
     threads = thread_numbers(columns, rows)
     found = rules.extracted(pattern, texts)
     if not any(found):
