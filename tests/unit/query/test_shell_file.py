@@ -369,9 +369,10 @@ def test_a_macro_takes_its_parameters_typed_and_by_name(wh: Warehouse) -> None:
         path,
         "SELECT sum(count) FROM kernel_time(least_ns := 20)",
         "SELECT sum(count) FROM kernel_time(word := 'gemm', least_ns := 0)",
+        "SELECT count(*) FROM kernel_time(word := 'it''s {0} {} $tw_least_ns$', least_ns := 0)",
         "SELECT parameters, parameter_types FROM duckdb_functions() WHERE function_name = 'kernel_time'",
     )
-    assert counts.splitlines() == ["5", "5", *['"[least_ns, word]","[BIGINT, VARCHAR]"'] * 2]
+    assert counts.splitlines() == ["5", "5", "0", *['"[least_ns, word]","[BIGINT, VARCHAR]"'] * 2]
 
 
 def test_macros_read_their_own_schema(wh: Warehouse) -> None:

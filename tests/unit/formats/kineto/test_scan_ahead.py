@@ -87,3 +87,12 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path, monkeypatch: pytest.M
     scan_ahead([str(path)])
     os.utime(path, ns=(1, 1))
     assert ReadTrace(path).outcome.events == 9 and not library._ahead
+
+
+@pytest.mark.parametrize("args", [["ingest", "--run", "b.json"], ["missing.json"], ["ingest", "traces"], []])
+def test_only_a_single_trace_is_scanned_ahead(args: list[str], tmp_path: Path) -> None:
+    path = str(write(tmp_path, TRACE, "trace.json"))
+    scan_ahead(["ingest", path, "--run", "b"])
+    assert len(library._ahead) == 1
+    scan_ahead([*args, *([path] if "--run" in args else [])])
+    assert len(library._ahead) == 1
