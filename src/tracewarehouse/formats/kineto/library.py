@@ -301,7 +301,7 @@ _ahead: list[ScannedAhead] = []
 
 def scan_ahead(args: Sequence[str]) -> None:
     """Starts to scan the only file among the arguments of an ingest that looks like a trace."""
-    with suppress(OSError, ValueError):
+    with suppress(Exception):  # the ingest reports what is wrong
         (path,) = (Path(arg) for arg in args if arg.endswith((".json", ".json.gz")))
         text_bytes = path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1)
         if text_bytes in _AHEAD_BYTES and available():
