@@ -79,8 +79,9 @@ def _limits(version: RunVersion, expected: int | None) -> tuple[list[Reason], li
     attempts = [*_attempts(version)]
     late = {} if attempts else dict(_late_ns(version, _windows(version)))
     of_ranks: list[Reason] = []
+    most_steps = max(map(_steps, version.by_rank), default=0)
     for rank in version.by_rank:
-        of_ranks += _of_rank(rank, LIMIT)
+        of_ranks += _of_rank(rank, LIMIT, most_steps)
         if rank.rank in late:
             limit = {"reason": "late_start", "affected_ns": late[rank.rank]}
             of_ranks.append(_reason(version.run, rank.rank, limit))
@@ -120,6 +121,8 @@ def _reason(
     text = text.format_map(shown)
     if steps:
         text += f"; steps left out: {steps} of {others.get('of_steps')}"
+    if (missing := limit.get("missing_steps", 0)) > 0:
+        text += f"; {missing} of the {limit['most_steps']} steps of other ranks are missing"
     level = limit.get("level", LIMIT)
     return Reason(
         run, rank, state if level == LIMIT else SOUND, limit["reason"], level,
@@ -131,13 +134,14 @@ def _time(ns: int) -> str:
     return f"{ns / 1e9:,.2f} s" if ns >= 10**9 else f"{ns / 1e6:.1f} ms"
 
 
-def _of_rank(rank: Rank, level: str) -> Iterator[Reason]:
-    """The reasons of a level that the files of a rank give; only their words are made."""
+def _of_rank(rank: Rank, level: str, most_steps: int = 0) -> Iterator[Reason]:
+    """The reasons of a level that the files of a rank give; `most_steps`: those of the rank with the most."""
     facts = rank.facts
     stored = facts.get("limits")
     rank_limits = [limit for limit in stored if isinstance(limit, dict)] if isinstance(stored, list) else []
     if rank.status == "damaged":
-        rank_limits.append({"reason": "lost_events", "rows": facts.get("lost_events") or 1})
+        missing = {"missing_steps": most_steps - _steps(rank), "most_steps": most_steps}
+        rank_limits.append({"reason": "lost_events", "rows": facts.get("lost_events") or 1, **missing})
     if is_implausible(size := facts.get("world_size")):
         rank_limits.append({"reason": "implausible_world_size", "of_ranks": size})
     if rank.main.format == "kineto" and facts.get("events") and facts.get("shapes") is not None:
@@ -149,6 +153,11 @@ def _of_rank(rank: Rank, level: str) -> Iterator[Reason]:
             is_basis = limit["reason"] not in _LEAVE_OUT or facts.get("complete_steps")
             state = USABLE if is_basis else NO_BASIS
             yield _reason(rank.run, rank.rank, limit, state, of_steps=facts.get("steps"))
+
+
+def _steps(rank: Rank) -> int:
+    steps = rank.facts.get("steps")
+    return steps if isinstance(steps, int) else 0
 
 
 def is_implausible(size: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,18 @@ def test_missing_ranks_matter_if_ranks_communicate(reasons: Any) -> None:
     row = reasons["missing"][None, "ranks_missing"]
     assert (row["state"], row["ranks"], row["rows"]) == (USABLE, "1, 3", 2)
     assert reasons["independent"] == {}
+
+
+def test_a_damaged_rank_lacks_steps_that_another_has(tmp_path: Path) -> None:
+    lines = [line for rank in range(2) for line in trace(STEPPED, rank, 0, 50)]
+    lines += [line.replace(" 0 ", " 1 ", 1) for line in lines if " step " in line]
+    _, cut = sketch.write("\n".join(lines), tmp_path / "traces")
+    text = cut.read_text()
+    cut.write_text(text[: text.index("ProfilerStep#5")])
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(tmp_path / "traces", jobs=1, min_age_s=0)
+    (row,) = wh.query("SELECT text FROM recording WHERE reason = 'lost_events'").rows()
+    assert row["text"].endswith("; 3 of the 8 steps of other ranks are missing")
 
 
 def test_the_verdict_is_one_line_with_each_reason_once(reasons: Any) -> None:
