@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
 from functools import cache
@@ -219,8 +219,7 @@ _LIST_OR_EVENTS_START: Final = late_regex(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 _AHEAD_BYTES: Final = range(4 << 20, 96 << 20)
 _COMPRESSION: Final = 16
 _HEAD_BYTES: Final = 1 << 20
-# The thread rarely needs the interpreter.
-_PIECE_BYTES: Final = 256 << 10
+_PIECE_BYTES: Final = 2 << 20
 # Of the text before and behind the events together.
 _MOST_TEXT_BYTES: Final = 4 << 20
 
@@ -255,13 +254,28 @@ class ScannedAhead:
     def _run(self) -> None:
         # What fails is read again, and reported then.
         with suppress(Exception):
-            for piece in self.stream.pieces(_PIECE_BYTES):
+            for piece in self._text():
                 self._add(piece)
-            self._is_whole = self._state == CLOSED and self._take() == 0 and self.stream.cut is None
+            self._is_whole = self._state == CLOSED and self._take() == 0
         if not self._is_whole:
             for batch, _ in self.batches:
                 self.library.tw_batch_free(batch)
             self.library.tw_free(self.scanner)
+
+    def _text(self) -> Iterator[bytes]:
+        """The text of an intact file, with few calls that need the interpreter."""
+        from isal import igzip
+
+        from tracewarehouse.formats.file_text import GZIP_MAGIC
+
+        sha, path = hashlib.sha256(), self.stream.path
+        with path.open("rb") as stored:
+            text: Any = igzip.open(stored) if stored.peek(2)[:2] == GZIP_MAGIC else stored  # type: ignore[no-untyped-call]
+            while piece := text.read(_PIECE_BYTES):
+                sha.update(piece)
+                self.stream.size += len(piece)
+                yield piece
+            self.stream.stored_bytes, self.stream.digest = stored.tell(), sha.hexdigest()
 
     def _add(self, piece: bytes) -> None:
         if self._state == CLOSED:
