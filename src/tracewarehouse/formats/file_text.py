@@ -36,7 +36,7 @@ _DATABASE_RATIO = 100
 _ISAL_ERROR = cast(type[Exception], IsalError)
 # Traces compress about 20:1: larger pieces would not fit in the CPU caches once decompressed, and each would
 # need a new memory mapping.
-_PIECE_BYTES = 16 << 10
+_PIECE_BYTES = 64 << 10
 # Enough for a few bytes of text: the piece of a longer head is as usual.
 _SMALL_PIECE_BYTES = 512
 # Of blanks, a thousand times as many come out: they are decompressed in parts.

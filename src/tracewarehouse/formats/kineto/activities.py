@@ -287,14 +287,11 @@ class TimeUnit(Struct):
 
     def add_times(self, columns: BatchColumns) -> None:
         """Counts valid times, and times that are plausible only as nanoseconds."""
-        if "ts" in columns.ints:
-            self.timed += int(columns.ints["ts"][1].sum())
-        texts = columns.texts.get("ts_text")
-        if texts is None:
-            return
-        found = pc.fill_null(pc.match_substring_regex(texts, _NS_OF_THIS_CENTURY), False)
-        no_time = ~columns.ints["ts"][1] if "ts" in columns.ints else np.ones(columns.rows, np.bool_)
-        self.late += int((found.to_numpy(zero_copy_only=False) & no_time).sum())
+        has_time = columns.ints["ts"][1] if "ts" in columns.ints else np.zeros(columns.rows, np.bool_)
+        self.timed += int(has_time.sum())
+        if (texts := columns.texts.get("ts_text")) is not None:
+            late = pc.match_substring_regex(texts.filter(pa.array(~has_time)), _NS_OF_THIS_CENTURY)
+            self.late += pc.sum(late).as_py() or 0
 
     def add_copies(self, batch: pa.RecordBatch) -> None:
         """Collects the bandwidth ratios of memcpys."""
