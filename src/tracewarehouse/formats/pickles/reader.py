@@ -11,8 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
@@ -67,78 +67,44 @@ class PlainTables(Struct, frozen=True):
     facts: Mapping[str, Any]
     header: Mapping[str, Any]
     unusable: Mapping[str, int]
-    cpu_s: float
-    peak_bytes: int
 
 
 def read_plain(file: PlainFile, spill: Path, what: str) -> PlainTables:
     """The tables of a file. Raises TraceFormatError if it is not `what`."""
-    (found,) = read_all([file], spill, what)
-    if isinstance(found, TraceFormatError):
-        raise found
-    return found
+    with TemporaryFile(dir=spill) as output:
+        answer = _run(file, output)
+        if "tables" not in answer:
+            raise _error(file, answer, what)
+        os.lseek(output.fileno(), 0, os.SEEK_SET)
+        tables = {name: pa.ipc.open_stream(output).read_all() for name in answer["tables"]}
+    return PlainTables(tables, answer["facts"], answer["header"], answer["unusable"])
 
 
-def read_all(files: Sequence[PlainFile], spill: Path, what: str) -> list[PlainTables | TraceFormatError]:
-    """The tables or the error of each file, with a single child process."""
-    with ExitStack() as opened:
-        outputs = [opened.enter_context(TemporaryFile(dir=spill)) for _ in files]
-        answers = _run(files, outputs)
-        return [
-            _tables(file, output, answer, what)
-            for file, output, answer in zip(files, outputs, answers, strict=True)
-        ]
-
-
-def _run(files: Sequence[PlainFile], outputs: Sequence[IO[bytes]]) -> list[dict[str, Any]]:
-    """The result of each file; an empty one if the child process ended before."""
-    jobs: list[dict[str, Any]] = [
-        {
-            "input": file.content.fileno(),
-            "output": output.fileno(),
-            "walk": file.walk,
-            "json": file.is_json,
-            "memory_bytes": file.memory_bytes,
-            "cpu_s": file.cpu_s,
-            "values": max(file.size, _FEWEST_VALUES),
-        }
-        for file, output in zip(files, outputs, strict=True)
-    ]
-    for file in files:
-        os.lseek(file.content.fileno(), 0, os.SEEK_SET)  # the child shares the position
-    descriptors = [job[name] for job in jobs for name in ("input", "output")]
-    command = [sys.executable, "-I", "-c", _START, str(_ROOT), json.dumps(jobs)]
-    timeout_s = sum(file.cpu_s for file in files) * 10
+def _run(file: PlainFile, output: IO[bytes]) -> dict[str, Any]:
+    """What the child process answers; the signal that ended it if it did not."""
+    job: dict[str, Any] = {
+        "input": file.content.fileno(),
+        "output": output.fileno(),
+        "walk": file.walk,
+        "json": file.is_json,
+        "memory_bytes": file.memory_bytes,
+        "cpu_s": file.cpu_s,
+        "values": max(file.size, _FEWEST_VALUES),
+    }
+    os.lseek(file.content.fileno(), 0, os.SEEK_SET)  # the child shares the position
     try:
         done = subprocess.run(
-            command,
+            [sys.executable, "-I", "-c", _START, str(_ROOT), json.dumps(job)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            pass_fds=descriptors,
-            timeout=timeout_s,
+            pass_fds=(job["input"], job["output"]),
+            timeout=10 * file.cpu_s,
             check=False,
         )
-        found = [json.loads(line) for line in done.stdout.splitlines()]
     except subprocess.TimeoutExpired:
-        found = []
-    return found + [{}] * (len(files) - len(found))
-
-
-def _tables(
-    file: PlainFile, output: IO[bytes], answer: Mapping[str, Any], what: str
-) -> PlainTables | TraceFormatError:
-    if "tables" not in answer:
-        return _error(file, answer, what)
-    os.lseek(output.fileno(), 0, os.SEEK_SET)
-    tables = {name: pa.ipc.open_stream(output).read_all() for name in answer["tables"]}
-    return PlainTables(
-        tables,
-        answer["facts"],
-        answer["header"],
-        answer["unusable"],
-        answer["cpu_s"],
-        answer["peak_kib"] << 10,
-    )
+        return {}
+    answer: dict[str, Any] = {"signal": -done.returncode} if done.returncode else json.loads(done.stdout)
+    return answer
 
 
 def _error(file: PlainFile, answer: Mapping[str, Any], what: str) -> TraceFormatError:
