@@ -21,6 +21,7 @@ from tracewarehouse import slim_imports
 slim_imports.install(numpy=False)
 
 import pyarrow as pa  # noqa: E402
+from msgspec.structs import asdict  # noqa: E402
 
 from tracewarehouse.formats.pickles.values import (  # noqa: E402
     Budget,
@@ -82,9 +83,4 @@ def _read(job: Mapping[str, Any], walk: Walk) -> dict[str, Any]:
         for table in found.tables.values():
             with pa.ipc.new_stream(output, table.schema, options=options) as out:
                 out.write_table(table)
-    return {
-        "tables": list(found.tables),
-        "facts": found.facts,
-        "header": found.header,
-        "unusable": dict(found.unusable),
-    }
+    return asdict(found) | {"tables": list(found.tables)}

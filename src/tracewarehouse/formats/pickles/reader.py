@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.file_text import TextStream, UnsupportedFormatError
+from tracewarehouse.formats.pickles.values import Tables
 from tracewarehouse.formats.source_tables import RecordSource
 
 PICKLE: Final = "pickle"
@@ -60,16 +61,7 @@ class PlainFile(Struct, frozen=True):
         return _CPU_S + self.size // _BYTES_PER_CPU_S
 
 
-class PlainTables(Struct, frozen=True):
-    """The tables of a file, its facts and metadata, and the number of values of a wrong type by column."""
-
-    tables: Mapping[str, pa.Table]
-    facts: Mapping[str, Any]
-    header: Mapping[str, Any]
-    unusable: Mapping[str, int]
-
-
-def read_plain(file: PlainFile, spill: Path, what: str) -> PlainTables:
+def read_plain(file: PlainFile, spill: Path, what: str) -> Tables:
     """The tables of a file. Raises TraceFormatError if it is not `what`."""
     with TemporaryFile(dir=spill) as output:
         answer = _run(file, output)
@@ -77,7 +69,7 @@ def read_plain(file: PlainFile, spill: Path, what: str) -> PlainTables:
             raise _error(file, answer, what)
         os.lseek(output.fileno(), 0, os.SEEK_SET)
         tables = {name: pa.ipc.open_stream(output).read_all() for name in answer["tables"]}
-    return PlainTables(tables, answer["facts"], answer["header"], answer["unusable"])
+    return Tables(**answer | {"tables": tables})
 
 
 def _run(file: PlainFile, output: IO[bytes]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import io
 import json
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import IO, Any, Final, NoReturn, Protocol
+from typing import IO, Any, Final, NoReturn, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,10 +57,8 @@ class Tables(Struct):
     unusable: Counter[str] = field(default_factory=Counter)
 
 
-class Walk(Protocol):
-    """Turns the loaded values into tables; raises RefusedPickleError."""
-
-    def __call__(self, root: object, budget: Budget) -> Tables: ...
+# Turns the loaded values into tables; raises RefusedPickleError.
+Walk: TypeAlias = Callable[[object, Budget], Tables]
 
 
 def dictionaries(values: object, where: str, budget: Budget) -> list[dict[str, Any]]:

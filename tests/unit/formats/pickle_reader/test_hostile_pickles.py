@@ -16,7 +16,8 @@ import pytest
 from cli_runner import tw as call
 from processes import use_of_snapshot
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.pickles.reader import PlainFile, PlainTables, read_plain
+from tracewarehouse.formats.pickles.reader import PlainFile, read_plain
+from tracewarehouse.formats.pickles.values import Tables
 from tracewarehouse.simulation.allocator import MIB, Allocator, frames
 
 GOOD: Final = {"segments": [], "device_traces": [[]]}
@@ -158,11 +159,11 @@ def cases(mark: str) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PlainTables | TraceFormatError]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tables | TraceFormatError]:
     folder = tmp_path_factory.mktemp("hostile")
     mark = folder / "executed"
 
-    def answer(path: Path) -> PlainTables | TraceFormatError:
+    def answer(path: Path) -> Tables | TraceFormatError:
         with path.open("rb") as file:
             plain = PlainFile(path, file, path.stat().st_size, "memory_snapshot")
             try:
@@ -189,7 +190,7 @@ def test_there_are_many() -> None:
 
 @pytest.mark.parametrize("name", requests(""))
 def test_what_a_pickle_requests_is_named_and_not_run(
-    name: str, found: dict[str, PlainTables | TraceFormatError]
+    name: str, found: dict[str, Tables | TraceFormatError]
 ) -> None:
     error = found[name]
     assert isinstance(error, TraceFormatError)
@@ -199,7 +200,7 @@ def test_what_a_pickle_requests_is_named_and_not_run(
 
 @pytest.mark.parametrize("name", broken())
 def test_damaged_and_excessive_pickles_are_refused(
-    name: str, found: dict[str, PlainTables | TraceFormatError]
+    name: str, found: dict[str, Tables | TraceFormatError]
 ) -> None:
     error = found[name]
     assert isinstance(error, TraceFormatError)
@@ -207,9 +208,9 @@ def test_damaged_and_excessive_pickles_are_refused(
 
 
 @pytest.mark.parametrize("name", odd())
-def test_values_of_a_wrong_type_are_null(name: str, found: dict[str, PlainTables | TraceFormatError]) -> None:
+def test_values_of_a_wrong_type_are_null(name: str, found: dict[str, Tables | TraceFormatError]) -> None:
     tables = found[name]
-    assert isinstance(tables, PlainTables)
+    assert isinstance(tables, Tables)
     assert tables.unusable == odd()[name][1]
 
 
