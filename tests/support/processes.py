@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-# In a process of its own, which has no other children.
+# In a separate process, which has no other children.
 _READ: Final = """
 import resource, sys
 from pathlib import Path

@@ -29,7 +29,7 @@ def test_activities_are_restored_from_events(tmp_path: Path) -> None:
 
 def test_a_timeline_is_restored_from_its_table() -> None:
     texts = ["[-1,1,512,7]", "[5,2,8,0]", "[6,9,8,12]", "[7,2,1.5,0]", '"fifty"']
-    stored = pa.Table.from_batches([rows([text.encode() for text in texts], 0)])
+    stored = pa.Table.from_batches([rows(pa.array(texts), 0)])
     source = StoredSource({TABLE: [stored.slice(0, 2), stored.slice(2)]}, KNOWN)
     ((name, reader),) = source.tables.items()
     restored = reader.read_all().to_pylist()
