@@ -32,33 +32,21 @@ _NS: Final = {
 }  # fmt: skip
 
 
-class Locale(Struct, frozen=True):
-    """The decimal separator of a file."""
-
-    decimal: str = "."
-
-    @property
-    def thousands(self) -> str:
-        """The separator of groups of three digits."""
-        return "," if self.decimal == "." else "."
-
-    def number(self, text: str) -> float | None:
-        """The number; None if the text is none."""
-        text = _SPACES.sub("", text.strip())
-        if not _NUMBER.fullmatch(text):
-            return None
-        whole, point, fraction = text.partition(self.decimal)
-        if self.decimal in fraction or self.thousands in fraction:
-            return None
-        return float(whole.replace(self.thousands, "") + (point and ".") + fraction)
+def number(text: str, decimal: str) -> float | None:
+    """The number, with this decimal separator; None if the text is none."""
+    text, thousands = _SPACES.sub("", text.strip()), "," if decimal == "." else "."
+    if not _NUMBER.fullmatch(text):
+        return None
+    whole, point, fraction = text.partition(decimal)
+    if decimal in fraction or thousands in fraction:
+        return None
+    return float(whole.replace(thousands, "") + (point and ".") + fraction)
 
 
-def locale_of(texts: Iterable[str]) -> Locale:
-    """The locale that the numbers of a file follow; a decimal point if no number shows it."""
-    for text in texts:
-        if (decimal := _decimal(_SPACES.sub("", text.strip()))) is not None:
-            return Locale(decimal)
-    return Locale()
+def decimal_of(texts: Iterable[str]) -> str:
+    """The decimal separator that the numbers of a file follow; a point if no number shows it."""
+    found = (_decimal(_SPACES.sub("", text.strip())) for text in texts)
+    return next((decimal for decimal in found if decimal is not None), ".")
 
 
 def _decimal(text: str) -> str | None:
@@ -124,34 +112,21 @@ def metrics(rows: Iterable[Sequence[str]], path: Path) -> Iterator[Metric]:
     header = next((cells for cells in lines if is_header(cells)), None)
     if header is None:
         raise TraceFormatError(path, "no header of Nsight Compute CSV", hint="write it with ncu --csv")
-    if all(name in header for name in _LONG):
-        yield from _long(header, lines)
-    else:
-        yield from _wide(header, lines)
-
-
-def _long(header: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[Metric]:
+    is_long, units = all(name in header for name in _LONG), dict[str, str]()
     for cells in lines:
         row = dict(zip(header, cells, strict=False))
-        # Rules have rows without a metric.
-        if row.get("ID", "").isdigit() and row.get("Metric Name"):
+        if not is_long and not row.get("ID") and not units:
+            units = row
+        elif row.get("ID", "").isdigit() and not is_long:
+            names = (name for name in row if name not in _LAUNCH)
+            yield from (Metric(row, name, units.get(name, ""), row[name]) for name in names)
+        elif row.get("ID", "").isdigit() and row.get("Metric Name"):  # rules have rows without a metric
             yield Metric(row, row["Metric Name"], row.get("Metric Unit", ""), row.get("Metric Value", ""))
 
 
-def _wide(header: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[Metric]:
-    units: dict[str, str] = {}
-    for cells in lines:
-        row = dict(zip(header, cells, strict=False))
-        if not row.get("ID") and not units:
-            units = row
-        elif row.get("ID", "").isdigit():
-            names = (name for name in row if name not in _LAUNCH)
-            yield from (Metric(row, name, units.get(name, ""), row[name]) for name in names)
-
-
-def table(found: Iterable[Metric], locale: Locale, notes: Notes) -> pa.Table:
+def table(found: Iterable[Metric], decimal: str, notes: Notes) -> pa.Table:
     """The rows in base units; a value that is not a number is a text."""
-    rows = (_row(number, metric, locale, notes) for number, metric in enumerate(found))
+    rows = (_row(place, metric, decimal, notes) for place, metric in enumerate(found))
     schema = declared_columns(TABLE, encoded=True)
     batches = [schema.empty_table()]
     while batch := list(islice(rows, _BATCH_ROWS)):
@@ -159,13 +134,13 @@ def table(found: Iterable[Metric], locale: Locale, notes: Notes) -> pa.Table:
     return pa.concat_tables(batches).unify_dictionaries()
 
 
-def _row(number: int, metric: Metric, locale: Locale, notes: Notes) -> dict[str, object]:
+def _row(place: int, metric: Metric, decimal: str, notes: Notes) -> dict[str, object]:
     launch = metric.launch
     unit, factor = base_unit(metric.unit)
-    value = None if metric.value.strip() in _NONE else locale.number(metric.value)
+    value = None if metric.value.strip() in _NONE else number(metric.value, decimal)
     text = metric.value.strip() if value is None and metric.value.strip() not in _NONE else None
     return {
-        "metric_id": number,
+        "metric_id": place,
         "launch": int(launch["ID"]),
         "kernel": launch.get("Kernel Name") or None,
         "process": launch.get("Process ID") or None,
@@ -213,8 +188,8 @@ class NsightComputeSource(RecordSource):
         if _LONG_LINE.search(content):
             raise TraceFormatError(self._path, "a line of more than 1 MiB", hint="write it with ncu --csv")
         try:
-            locale = locale_of(metric.value for metric in self._metrics(content))
-            found = table(self._metrics(content), locale, self._notes)
+            decimal = decimal_of(metric.value for metric in self._metrics(content))
+            found = table(self._metrics(content), decimal, self._notes)
         except csv.Error as error:  # a longer field than any that Nsight Compute writes
             raise TraceFormatError(self._path, str(error), hint="write it again with ncu --csv") from error
         if not found.num_rows:

@@ -10,7 +10,7 @@ import tracewarehouse as tw
 from cli_runner import tw as command
 from conftest import deep
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.nsight_compute import Locale, base_unit, locale_of, metrics, rows_of, table
+from tracewarehouse.formats.nsight_compute import base_unit, decimal_of, metrics, number, rows_of, table
 from tracewarehouse.formats.source_tables import Notes
 
 LONG = """==PROF== Connected to process 42 (/usr/bin/python3)
@@ -39,7 +39,7 @@ a 0 gpu s7 gemm 10 100 id=1 grid=[8,2,1] block=[256,1,1]
 
 def rows(text: str) -> list[dict[str, object]]:
     found = list(metrics(rows_of(text.splitlines()), Path("ncu.csv")))
-    return list(table(found, locale_of(metric.value for metric in found), Notes()).to_pylist())
+    return list(table(found, decimal_of(metric.value for metric in found), Notes()).to_pylist())
 
 
 @pytest.mark.parametrize("text", [ENGLISH, GERMAN])
@@ -84,7 +84,7 @@ def test_the_raw_page() -> None:
     ],
 )  # fmt: skip
 def test_the_locale_of_a_file(texts: list[str], decimal: str) -> None:
-    assert locale_of(texts) == Locale(decimal)
+    assert decimal_of(texts) == decimal
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_locale_of_a_file(texts: list[str], decimal: str) -> None:
     ],
 )  # fmt: skip
 def test_numbers(text: str, value: float | None) -> None:
-    assert Locale().number(text) == value
+    assert number(text, ".") == value
 
 
 @pytest.mark.parametrize(
