@@ -59,32 +59,6 @@ class Text(Struct, frozen=True):
     cut: str | None = None
 
 
-class _TextBuffer:
-    """Collects text in memory, or in a memory-mapped temporary file if it is large."""
-
-    def __init__(self, spill: Path | None) -> None:
-        self._spill = spill
-        self._memory = bytearray()
-        self._file: IO[bytes] | None = None
-
-    def add(self, piece: bytes) -> None:
-        if self._file is None and len(self._memory) + len(piece) > SPILL_BYTES:
-            self._file = TemporaryFile(dir=self._spill)  # noqa: SIM115  closed with the mapping
-            self._file.write(self._memory)
-            self._memory = bytearray()
-        if self._file is None:
-            self._memory += piece
-        else:
-            self._file.write(piece)
-
-    def buffer(self) -> Buffer:
-        if self._file is None:
-            return self._memory
-        self._file.flush()
-        with self._file as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
 # The text of the last file that is read again soon.
 _KEPT: dict[tuple[Path, int, int], Text] = {}
 
@@ -105,10 +79,23 @@ def read_text(path: Path, spill: Path | None = None, *, keep: bool = False) -> T
 
 
 def _read_text(path: Path, spill: Path | None) -> Text:
-    text, stream = _TextBuffer(spill), TextStream(path)
+    """The content, in memory, or in a memory-mapped temporary file if it is large."""
+    stream, memory, file = TextStream(path), bytearray(), None
     for piece in stream:
-        text.add(piece)
-    return Text(path, stream.stored_bytes, stream.size, stream.digest, text.buffer(), stream.cut)
+        if file is None and len(memory) + len(piece) > SPILL_BYTES:
+            file = TemporaryFile(dir=spill)  # noqa: SIM115  closed with the mapping
+            file.write(memory)
+            memory = bytearray()
+        if file is None:
+            memory += piece
+        else:
+            file.write(piece)
+    buffer: Buffer = memory
+    if file is not None:
+        file.flush()
+        with file:
+            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return Text(path, stream.stored_bytes, stream.size, stream.digest, buffer, stream.cut)
 
 
 def _decompress(file: IO[bytes], pieces: _Pieces) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats.base import values_of
-from tracewarehouse.formats.protobuf import DamagedError, Fields, Wire
+from tracewarehouse.formats.protobuf import DamagedError, Fields, Wire, by_row
 from tracewarehouse.formats.source_tables import stacked, to_ints
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ class _Reader:
         is_live = np.isin(keys >> 32, list(self._scope_of.values()))
         self._texts[kind] = keys[is_live], texts.filter(pa.array(is_live))
         wanted = _keys(scopes, of.last(id_, len(scopes)), -1)
-        places, given = _places(keys, wanted), of.of(own)
+        places = values_of(pc.index_in(pa.array(wanted), pa.array(keys)), -1).astype(np.int64)
+        given = of.of(own)
         places[given.message] = len(texts) + np.arange(len(given.message))
         texts = pa.concat_arrays([texts, wire.texts(given.start, given.end, _LONGEST_NAME)])
         return wire.repeated(texts, pa.array(places, mask=places < 0))
@@ -151,10 +152,10 @@ class _Reader:
         integers = pa.array(values, mask=missing)
         columns: dict[str, pa.Array] = {}
         for word, number in self._words.items():
-            places, chosen = np.full(rows, -1), np.flatnonzero(words == number)
-            places[given.message[chosen]] = chosen
-            at = pa.array(places, mask=places < 0)
-            column, named = integers.take(at), texts.take(at)
+            chosen = np.flatnonzero(words == number)
+            column, named = (
+                by_row(each.take(pa.array(chosen)), given.message[chosen], rows) for each in (integers, texts)
+            )
             if named.null_count < rows:
                 if column.null_count < rows:
                     named = pc.coalesce(named.cast(pa.string()), column.cast(pa.string())).dictionary_encode()
@@ -194,14 +195,6 @@ class _Reader:
 
 def _keys(scopes: Numbers, ids: Numbers, none: int) -> Numbers:
     return np.where((ids > 0) & (ids < 1 << 32), scopes << 32 | ids, none)
-
-
-def _places(known: Numbers, wanted: Numbers) -> Numbers:
-    """The place of each number among those that are known, which are in order; -1 if it is not there."""
-    if not len(known):
-        return np.full(len(wanted), -1)
-    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return np.where(known[places] == wanted, places, -1)
 
 
 def _compact(column: pa.Array) -> pa.Array:

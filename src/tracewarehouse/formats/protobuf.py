@@ -180,6 +180,13 @@ def _ordered(singles: list[tuple[int, int, int, int]], runs: list[NDArray[np.int
     return Fields(np.zeros(len(key), np.int64), key >> 3, value, begin, stop)
 
 
+def by_row(values: pa.Array, rows: Numbers, count: int) -> pa.Array:
+    """`count` rows, of which these have a value each, of several the last one; null in the others."""
+    places = np.full(count, -1)
+    places[rows] = np.arange(len(rows))
+    return values.take(pa.array(places, mask=places < 0))
+
+
 class Wire(Struct):
     """An encoded message; `left` is how many more fields are read one by one, and bytes of texts repeated."""
 
@@ -248,10 +255,7 @@ class Wire(Struct):
 
     def texts_of(self, fields: Fields, messages: int, longest: int = _LONGEST_TEXT) -> pa.Array:
         """The text of a field in each message, null without it."""
-        places = np.full(messages, -1)
-        places[fields.message] = np.arange(len(fields.message))
-        texts = self.texts(fields.start, fields.end, longest)
-        return texts.take(pa.array(places, mask=places < 0))
+        return by_row(self.texts(fields.start, fields.end, longest), fields.message, messages)
 
     def repeated(self, texts: pa.Array, places: pa.Array) -> pa.Array:
         """The texts at these places, null for null."""

@@ -20,7 +20,7 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part, PartFormat, once_per_file
 from tracewarehouse.formats.file_text import read_text
 from tracewarehouse.formats.mapped import arrow_table, contract_of, map_tables
-from tracewarehouse.formats.protobuf import LENGTH, DamagedError, Fields, Wire, field_at
+from tracewarehouse.formats.protobuf import LENGTH, DamagedError, Fields, Wire, by_row, field_at
 from tracewarehouse.formats.source_tables import TextSource, counted, stacked, to_ints
 from tracewarehouse.late_regex import late_regex
 
@@ -75,7 +75,7 @@ _PROPERTIES: Final = {
 
 
 class _Names(NamedTuple):
-    """A table of a plane: sorted ids, a name and another name of each, and their statistics."""
+    """A table of a plane: ids, a name and another name of each, and their statistics."""
 
     ids: Numbers
     names: pa.Array
@@ -83,9 +83,8 @@ class _Names(NamedTuple):
     stats: Fields
 
     def places(self, ids: Numbers) -> pa.Array:
-        """The place of each id in the table; null if it is not there."""
-        found = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
-        return pa.array(found, mask=self.ids[found] != ids if len(self.ids) else np.ones(len(ids), np.bool_))
+        """The first place of each id in the table; null if it is not there."""
+        return pc.index_in(pa.array(ids), pa.array(self.ids))
 
 
 class _Plane(Struct):
@@ -114,14 +113,7 @@ class _Plane(Struct):
         if number == _STAT_NAMES:
             others = pa.nulls(count, pa.string())
         ids = of_values.last(_METADATA_ID, count)
-        stats = of_values.of(_METADATA_STATS)
-        ids, first = np.unique(ids, return_index=True)
-        place = np.full(count, -1)
-        place[first] = np.arange(len(first))
-        kept = place[stats.message] >= 0
-        stats = Fields(place[stats.message], *stats[1:])
-        stats = Fields(*(each[kept] for each in stats))
-        return _Names(ids, names.take(pa.array(first)), others.take(pa.array(first)), stats)
+        return _Names(ids, names, others, of_values.of(_METADATA_STATS))
 
     def stats(self) -> dict[str, Any]:
         """The statistics of the plane itself."""
@@ -145,10 +137,8 @@ def _stat_columns(wire: Wire, given: Fields, rows: int, names: _Names) -> dict[s
         part = Fields(*(each[some] for each in values))
         if (column := _stat_column(wire, part, kinds, names)) is None:
             continue
-        place = np.full(rows, -1)
-        place[row[some]] = np.arange(len(some))
         name = text if text and text.isprintable() and len(text) <= _LONGEST_NAME else f"stat {id_}"
-        found[name] = column.take(pa.array(place, mask=place < 0))
+        found[name] = by_row(column, row[some], rows)
     return found
 
 

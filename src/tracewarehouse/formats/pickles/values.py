@@ -181,32 +181,6 @@ _KEY_SET: Final = frozenset(_FRAME_KEYS)
 _FOLD_EVERY: Final = 50_000
 
 
-class EqualStacks:
-    """Finds the first of equal call stacks.
-
-    Frames are shared objects, lists of frames often are not. A list is looked up by its length and five of
-    its frames, then compared: equal objects compare by identity, which is much faster than hashing all.
-    """
-
-    def __init__(self) -> None:
-        self._similar: dict[int, list[list[Any]]] = {}
-
-    def first(self, stack: list[Any]) -> list[Any]:
-        """The first equal stack, as a separate list. Frames must stay alive."""
-        size = len(stack)
-        half = size >> 1
-        key = hash((
-            size, id(stack[0]), id(stack[half >> 1]), id(stack[half]), id(stack[(half + size) >> 1]),
-            id(stack[-1]),
-        ))  # fmt: skip
-        similar = self._similar.setdefault(key, [])
-        for other in similar:
-            if other == stack:
-                return other
-        similar.append(stack.copy())
-        return similar[-1]
-
-
 class FoldingReader(io.BufferedReader):
     """A file whose reader keeps equal call stacks once, which a pickle repeats for each entry.
 
@@ -214,11 +188,14 @@ class FoldingReader(io.BufferedReader):
     complete: its content is replaced by a list that all equal stacks share (see `unfolded`). The unpickler
     itself holds each list, so only its content can be released. The garbage collector, which must be
     disabled, lists the new dictionaries.
+
+    Frames are shared objects, lists of frames often are not. A list is looked up by its length and five of
+    its frames, then compared: equal objects compare by identity, which is much faster than hashing all.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(io.FileIO(file.fileno(), closefd=False))
-        self._equal = EqualStacks()
+        self._similar: dict[int, list[list[Any]]] = {}
 
     def peek(self, size: int = 0) -> bytes:
         """As in the base class."""
@@ -237,8 +214,23 @@ class FoldingReader(io.BufferedReader):
             if type(entry) is dict:
                 stack = entry.get(_FRAMES)
                 if type(stack) is list and len(stack) > 1:
-                    stack[:] = [self._equal.first(stack)]
+                    stack[:] = [self._first(stack)]
         gc.freeze()  # so that they are not listed again
+
+    def _first(self, stack: list[Any]) -> list[Any]:
+        """The first equal stack, as a separate list. Frames must stay alive."""
+        size = len(stack)
+        half = size >> 1
+        key = hash((
+            size, id(stack[0]), id(stack[half >> 1]), id(stack[half]), id(stack[(half + size) >> 1]),
+            id(stack[-1]),
+        ))  # fmt: skip
+        similar = self._similar.setdefault(key, [])
+        for other in similar:
+            if other == stack:
+                return other
+        similar.append(stack.copy())
+        return similar[-1]
 
 
 def unfolded(stack: object) -> object:
