@@ -367,23 +367,10 @@ def json_texts(texts: pa.Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(quoted, pa.string()))
 
 
-def json_lists(*columns: pa.Array) -> pa.DictionaryArray:
-    """Integer columns as JSON lists of a number each; null if one of them is null."""
-    encoded = [column.dictionary_encode() for column in columns]
-    found = [_codes(each) for each in encoded]
-    code, first = combinations(
-        [(codes, len(each.dictionary) + 1) for codes, each in zip(found, encoded, strict=True)],
-        len(columns[0]),
-    )
-    words = [["null", *map(str, each.dictionary.to_pylist())] for each in encoded]
-    lists = [
-        None
-        if any(codes[row] == 0 for codes in found)
-        else f"[{','.join(word[codes[row]] for word, codes in zip(words, found, strict=True))}]"
-        for row in first.tolist()
-    ]
-    known = pa.array(lists, pa.string()).dictionary_encode()
-    return pa.DictionaryArray.from_arrays(known.indices.take(code), known.dictionary)
+def json_lists(lists: pa.Array) -> pa.DictionaryArray:
+    """Lists of integers as JSON; null where one of the integers is null."""
+    texts = pc.binary_join(lists.cast(pa.list_(pa.string())), ",")
+    return pc.binary_join_element_wise("[", texts, "]", "").dictionary_encode()
 
 
 def combinations(columns: Iterable[tuple[Codes | None, int]], rows: int) -> tuple[pa.Array, Codes]:

@@ -279,7 +279,7 @@ def _members(
             if values.null_count == len(values):
                 continue
             if pa.types.is_list(values.type):
-                values = _json_lists(values)
+                values = json_lists(values)
                 if values.null_count == len(values):
                     continue
             elif pa.types.is_string(values.type):
@@ -291,12 +291,6 @@ def _members(
                 values = pc.coalesce(known.cast(pa.string()), values.cast(pa.string()))
             found[field.name] = values
     return found, has_text
-
-
-def _json_lists(lists: pa.Array) -> pa.Array:
-    """Lists of integers as JSON, all of one length; null if one of its integers is null."""
-    length = pc.max(pc.list_value_length(lists)).as_py()
-    return json_lists(*(pc.list_element(lists, at) for at in range(length)))
 
 
 @once_per_file
