@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from keyword import iskeyword
 from pathlib import PurePath, PurePosixPath
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
@@ -130,7 +130,10 @@ class FormatHead(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class TableEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A section `[tables.NAME]`: columns as `name TYPE`, where BIGINT may be left out."""
+    """A section `[tables.NAME]`: columns as `name TYPE`, where BIGINT may be left out.
+
+    `[tables."A, B"]` declares tables with the same columns.
+    """
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -395,21 +398,23 @@ def _format(head: Mapping[str, Any], path: PurePath, place: Place, body: str, bo
         body=body,
         body_line=body_line,
         source=path.as_posix(),
-        raw_tables=tuple(_raw_table(name, entry, place) for name, entry in block.tables.items()),
+        raw_tables=tuple(_raw_tables(block.tables, place)),
     )
     _check_select(contract, place)
     return contract
 
 
-def _raw_table(name: str, found: object, place: Place) -> RawTable:
-    entry = place.convert(found, TableEntry, name, "tables")
-    pairs = [text.partition(" ")[::2] for text in (*entry.required, *entry.optional)]
-    columns = tuple((column, type_ or "BIGINT") for column, type_ in pairs)
-    for column, type_ in columns:
-        if type_ not in RAW_TYPES:
-            hint = f"write one of {', '.join(RAW_TYPES)}"
-            raise place.error(f"type {type_!r} of `{name}.{column}` is not known", hint, "", f"tables.{name}")
-    return RawTable(name, columns, len(entry.required), entry.kept, entry.keys)
+def _raw_tables(tables: Mapping[str, object], place: Place) -> Iterator[RawTable]:
+    for names, found in tables.items():
+        entry = place.convert(found, TableEntry, names, "tables")
+        pairs = [text.partition(" ")[::2] for text in (*entry.required, *entry.optional)]
+        columns = tuple((column, type_ or "BIGINT") for column, type_ in pairs)
+        for column, type_ in columns:
+            if type_ not in RAW_TYPES:
+                message = f"type {type_!r} of `{names}.{column}` is not known"
+                raise place.error(message, f"write one of {', '.join(RAW_TYPES)}", "", f"tables.{names}")
+        for name in names.split(", "):
+            yield RawTable(name, columns, len(entry.required), entry.kept, entry.keys)
 
 
 def _group(block: Head | FormatHead, path: PurePath, place: Place) -> str | None:
