@@ -7,7 +7,7 @@ rocpd2csv, and in the documentation of releases since ROCm 6.2.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -340,7 +340,10 @@ def _with_names(process: _Process, table: str, found: pa.Table) -> pa.Table:
     keys = pc.binary_join_element_wise(*(found.column(name).cast(pa.string()) for name in ids), " ")
     encoded = keys.combine_chunks().dictionary_encode()
     known = _operations(process, table)
-    words = [known(*map(int, key.split())) for key in encoded.dictionary.to_pylist()]
+    of_first = next(iter(known.values()), [])
+    pairs = (map(int, key.split()) for key in encoded.dictionary.to_pylist())
+    listed = ((known.get(kind, of_first), number) for kind, number in pairs)
+    words = [str(names[number]) if 0 <= number < len(names) else None for names, number in listed]
     names = pa.array(words, pa.string()).take(encoded.indices)
     if table == "marker_api" and _INTERNAL in found.column_names and (texts := _marker_texts(process)):
         places = pc.index_in(found.column(_INTERNAL), pa.array(texts.keys(), pa.int64())).combine_chunks()
@@ -350,23 +353,14 @@ def _with_names(process: _Process, table: str, found: pa.Table) -> pa.Table:
     return found.append_column("Direction" if table == _COPIES else "Function", names)
 
 
-def _operations(process: _Process, table: str) -> Callable[[int, int], str | None]:
-    """The name of an operation. A kind is a place in the list of kinds, else the first one of the table."""
-    listed = process.strings.get("buffer_records")
-    word = table.removesuffix("_api")
-    names = {
-        place: each.get("operations")
+def _operations(process: _Process, table: str) -> dict[int, list[Any]]:
+    """The names of operations by kind, its place in the list of kinds; others have those of the first."""
+    listed, word = process.strings.get("buffer_records"), table.removesuffix("_api")
+    return {
+        place: names if isinstance(names := each.get("operations"), list) else []
         for place, each in enumerate(listed if isinstance(listed, list) else ())
         if isinstance(each, dict) and str(each.get("kind")).lower().startswith(word)
     }
-    first = next(iter(names.values()), None)
-
-    def name(kind: int, operation: int) -> str | None:
-        found = names.get(kind, first)
-        is_known = isinstance(found, list) and 0 <= operation < len(found)
-        return str(found[operation]) if is_known else None  # type: ignore[index]
-
-    return name
 
 
 def _marker_texts(process: _Process) -> dict[int, str]:
