@@ -102,21 +102,13 @@ class _Reader:
 
     def _new_scopes(self, sequence: Numbers, is_restart: NDArray[np.bool_]) -> Numbers:
         """The scope of each packet."""
-        order = np.argsort(sequence, kind="stable")
-        numbers, first, place = np.unique(sequence[order], return_index=True, return_inverse=True)
-        known = np.array([self._scope_of.get(number, -1) for number in numbers.tolist()], np.int64)
-        is_new = is_restart[order]
-        is_new[first[known < 0]] = True
-        begun = np.cumsum(is_new)
-        is_later = begun > (begun[first] - is_new[first])[place]
-        in_order = np.where(is_later, self._scopes + begun, known[place])
-        self._scope_of |= zip(
-            numbers.tolist(), in_order[np.append(first[1:], len(order)) - 1].tolist(), strict=True
-        )
-        self._scopes += int(is_new.sum())
-        scope = np.empty_like(in_order)
-        scope[order] = in_order
-        return scope
+        scopes = []
+        for number, begins in zip(sequence.tolist(), is_restart.tolist(), strict=True):
+            if begins or number not in self._scope_of:
+                self._scopes += 1
+                self._scope_of[number] = self._scopes
+            scopes.append(self._scope_of[number])
+        return np.array(scopes, np.int64)
 
     def _named(self, kind: int, of: Fields, own: int, id_: int, scopes: Numbers) -> pa.DictionaryArray:
         """The texts of a field in each message, or those with the ID in another field."""
