@@ -132,28 +132,19 @@ def strings(text: str) -> Iterator[StringToken]:
             expects_key = False
 
 
-_STRICT_TOKEN = late_regex(
-    rb"[ \t\r\n]*("
-    rb'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
-    rb"|[{}\[\],:]"
-    rb"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-    rb"|true|false|null)"
-)
-_BLANKS = b" \t\r\n"
-_PAIRS = {b"}": b"{", b"]": b"["}
-# Which tokens may follow.
-_VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END, _COLON, _COMMA_OR_END = range(6)
-
-
-class _NotStrict(ValueError):
-    """The text is not a single strict JSON value."""
+# An unclosed string is also one token; otherwise matching would restart at each quote inside it.
+_DEEP_TOKEN = late_regex(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],:]|[^ \t\r\n{}\[\],:"]+', re.DOTALL)
+# Half of a character is strict JSON, which msgspec does not read.
+_SURROGATE = late_regex(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+# So many levels are checked at a time.
+_LEVELS: Final = 100
 
 
 def _deep_minify(data: bytes) -> bytes | None:
     """`minify` without recursion."""
     try:
-        return b"".join(token for token, _ in _tokens(data))
-    except _NotStrict:
+        return b"".join(token for token, _ in _deep_tokens(data))
+    except _BROKEN:
         return None
 
 
@@ -174,7 +165,7 @@ def _parts(text: bytes, brackets: bytes) -> list[list[bytes]] | None:
     found: list[list[bytes]] = []
     tokens: list[bytes] = []
     try:
-        for token, depth in _tokens(text):
+        for token, depth in _deep_tokens(text):
             if depth == 0 and token not in brackets:
                 return None
             if depth and (depth > 1 or token != b","):
@@ -182,52 +173,37 @@ def _parts(text: bytes, brackets: bytes) -> list[list[bytes]] | None:
             elif tokens:
                 found.append(tokens)
                 tokens = []
-    except _NotStrict:
+    except _BROKEN:
         return None
     return found
 
 
-def _tokens(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Each token with its nesting depth. Raises _NotStrict."""
-    open_: list[bytes] = []
-    wanted, at = _VALUE, 0
-    while wanted != _COMMA_OR_END or open_:
-        match = _STRICT_TOKEN.match(data, at)
-        if match is None:
-            raise _NotStrict
-        token, at = match.group(1), match.end()
-        if token in _PAIRS:
-            if wanted not in _ENDS or not open_ or open_.pop() != _PAIRS[token]:
-                raise _NotStrict
-        elif wanted not in _STARTS.get(token[:1], _SCALAR):
-            raise _NotStrict
-        yield token, len(open_)
-        if token in (b"{", b"["):
-            open_.append(token)
-        wanted = _next(token, wanted, open_)
-    if data[at:].strip(_BLANKS):
-        raise _NotStrict
+def _deep_tokens(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Each token with its nesting depth. Raises msgspec's error at the end of what is not strict JSON.
+
+    Containers at some depths are checked without what they hold at the next of these, which comes first.
+    """
+    unchecked: list[list[bytes]] = [[]]
+    depth = 0
+    for match in _DEEP_TOKEN.finditer(data):
+        token = match.group()
+        begins, ends = token in (b"{", b"["), token in (b"}", b"]")
+        depth -= ends
+        yield token, depth
+        is_apart = depth % _LEVELS == _LEVELS - 1
+        if is_apart and begins:
+            unchecked.append([])
+        unchecked[-1].append(token)
+        if is_apart and ends and len(unchecked) > 1:
+            _check(unchecked.pop())
+            unchecked[-1].append(b"0")
+        depth += begins
+    _check(unchecked[0])
 
 
-_SCALAR = frozenset((_VALUE, _VALUE_OR_END))
-_ENDS = frozenset((_VALUE_OR_END, _KEY_OR_END, _COMMA_OR_END))
-_STARTS = {
-    b'"': frozenset((_VALUE, _VALUE_OR_END, _KEY, _KEY_OR_END)),
-    b",": frozenset((_COMMA_OR_END,)),
-    b":": frozenset((_COLON,)),
-}
-
-
-def _next(token: bytes, was: int, open_: list[bytes]) -> int:
-    if token == b"{":
-        return _KEY_OR_END
-    if token == b"[":
-        return _VALUE_OR_END
-    if token == b",":
-        return _KEY if open_ and open_[-1] == b"{" else _VALUE
-    if token == b":":
-        return _VALUE
-    return _COLON if was in (_KEY, _KEY_OR_END) and token not in _PAIRS else _COMMA_OR_END
+def _check(tokens: Iterable[bytes]) -> None:
+    """Raises msgspec's error if these are not the tokens of a strict JSON value."""
+    msgspec.json.format(_SURROGATE.sub(b"n", b" ".join(tokens)), indent=-1)
 
 
 LONGEST_BYTES: Final = 64 << 20
