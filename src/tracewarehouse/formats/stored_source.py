@@ -19,6 +19,8 @@ from tracewarehouse.formats.memory_timeline import TABLE
 from tracewarehouse.formats.source_tables import activity_type, declared_columns
 
 _EVENTS: Final = "events"
+# Of so many at a time, texts are Python objects, which take several times as much memory.
+_ROWS: Final = 16_384
 
 
 class StoredSource(Struct, frozen=True):
@@ -54,7 +56,8 @@ def _timeline_rows(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
 
 def _activities(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
     schema = _schema()
-    for table in events:
+    parts = (table.slice(at, _ROWS) for table in events for at in range(0, max(len(table), 1), _ROWS))
+    for table in parts:
         arguments = typed_arguments(_storage(table, "args").cast(pa.string()))
         columns = {name: _storage(arguments, name) for name in arguments.column_names}
         columns |= double_columns(BufferedBatch(pa.RecordBatch.from_pydict(columns)))
