@@ -136,7 +136,7 @@ def strings(text: str) -> Iterator[StringToken]:
 _DEEP_TOKEN = late_regex(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],:]|[^ \t\r\n{}\[\],:"]+', re.DOTALL)
 # Half of a character is strict JSON, which msgspec does not read.
 _SURROGATE = late_regex(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-# So many levels are checked at a time.
+# The number of levels that are checked at a time.
 _LEVELS: Final = 100
 
 

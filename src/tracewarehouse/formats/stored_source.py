@@ -19,7 +19,7 @@ from tracewarehouse.formats.memory_timeline import TABLE
 from tracewarehouse.formats.source_tables import activity_type, declared_columns
 
 _EVENTS: Final = "events"
-# Of so many at a time, texts are Python objects, which take several times as much memory.
+# The number of rows whose texts are Python objects at a time: these take several times as much memory.
 _ROWS: Final = 16_384
 
 
