@@ -25,10 +25,7 @@ from tracewarehouse.formats.base import (
     Part,
     Redaction,
     Request,
-    array_of,
-    dtype_of,
     once_per_file,
-    valid_of,
 )
 from tracewarehouse.formats.file_text import (
     FileContent,
@@ -217,21 +214,20 @@ class ActivityRows(Struct):
             for name in ("ts_ns", POSITION)
         )
         order = _order(starts, positions.to_numpy())
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
+        rows = pa.array(order)
         names = self._names()
         # The pieces of a column are freed once it is in order.
-        ordered = {name: self._ordered(name, place) for name in names if name not in _TEXTS}
+        ordered = {name: self._ordered(name, rows) for name in names if name not in _TEXTS}
         texts = {name: _Texts(self._pieces(name)) for name in names if name in _TEXTS}
         self._collected.clear()
         # A batch holds all rows, unless there are many or they have very long texts.
         is_long = any(each.bytes > _LONG_TEXTS for each in texts.values())
         step = OUTPUT_ROWS if is_long or self.rows > _MOST_IN_ONE else self.rows
         for first in range(0, len(order), step):
-            rows = order[first : first + step]
+            some = order[first : first + step]
             yield self._batch(
                 {
-                    name: texts[name].take(rows) if name in texts else ordered[name].slice(first, step)
+                    name: texts[name].take(some) if name in texts else ordered[name].slice(first, step)
                     for name in names
                 },
                 first,
@@ -257,13 +253,13 @@ class ActivityRows(Struct):
             for rows, columns in self._collected
         ]
 
-    def _ordered(self, name: str, place: NDArray[np.int64]) -> pa.Array:
+    def _ordered(self, name: str, rows: pa.Array) -> pa.Array:
         """A column of numbers or of encoded texts, without secrets, in order."""
         pieces = self._pieces(name)
         if name not in _DICTIONARIES:
-            return _scattered(pieces, place)
+            return pa.concat_arrays(pieces).take(rows)
         found = pa.chunked_array(pieces).unify_dictionaries()
-        codes = _scattered([piece.indices for piece in found.chunks], place)
+        codes = pa.concat_arrays([piece.indices for piece in found.chunks]).take(rows)
         words = self._clean_words(name, found.chunk(0).dictionary, codes)
         return pa.DictionaryArray.from_arrays(codes, words)
 
@@ -354,25 +350,6 @@ def _order(starts: pa.ChunkedArray, positions: NDArray[np.int64]) -> NDArray[np.
     if starts.null_count or not (positions[1:] >= positions[:-1]).all():
         return np.lexsort((positions, values, starts.is_null().to_numpy()))
     return np.argsort(values, kind="stable")  # merges runs, as source tables are usually sorted
-
-
-def _scattered(pieces: Sequence[pa.Array], place: NDArray[np.int64]) -> pa.Array:
-    """Pieces of a column of numbers in one array, each value at its place."""
-    type_ = pieces[0].type
-    values = np.zeros(len(place), dtype_of(type_))
-    valid = np.ones(len(place), np.bool_)
-    first = 0
-    for piece in pieces:
-        places = place[first : first + len(piece)]
-        first += len(piece)
-        if piece.null_count == len(piece):
-            valid[places] = False
-            continue
-        if piece.null_count:
-            valid[places] = valid_of(piece)
-            piece = pc.fill_null(piece, pa.scalar(0).cast(type_))
-        values[places] = piece.to_numpy(zero_copy_only=False)
-    return array_of(values, valid)
 
 
 def _collected(name: str, values: pa.Array) -> pa.Array:
