@@ -327,6 +327,10 @@ class _Texts:
 
     def take(self, rows: NDArray[np.int64]) -> pa.Array:
         """The texts of these rows, each of which is taken once."""
+        if len(rows) == len(self._piece_of):
+            whole = pa.concat_arrays(self._pieces)
+            self._pieces.clear()
+            return whole.take(pa.array(rows))
         piece_of = self._piece_of[rows]
         order = np.argsort(piece_of, kind="stable")
         counts = np.bincount(piece_of, minlength=len(self._pieces))
@@ -356,8 +360,8 @@ def _collected(name: str, values: pa.Array) -> pa.Array:
     """A column to be collected, in its type."""
     type_ = column_type(name)
     if name not in _DICTIONARIES:
-        # A copy: what DuckDB returned is freed with the last of its columns.
-        return pa.concat_arrays([values.cast(type_)])
+        # A copy: what DuckDB returned is freed with the last of its columns. Arguments are made from it.
+        return values.cast(type_) if name == "args" else pa.concat_arrays([values.cast(type_)])
     encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(type_))
 
