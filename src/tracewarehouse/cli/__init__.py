@@ -42,26 +42,20 @@ def main() -> NoReturn:
         scan_ahead(args)
     elif command in _MANY_RESULTS:
         limits.share_memory()
+    from tracewarehouse.cli import app
+
     if command != "query":
-        _run(args)  # ends the process
-    ended = limits.run_limited(lambda: _run(args))
+        _exit(app.run(args))
+    ended = limits.run_limited(lambda: _exit(app.run(args)))
     if isinstance(ended, int):
         os._exit(ended)  # the child did what is registered for the exit
-    from tracewarehouse.cli.app import fail_killed
-
-    _exit(fail_killed(ended, args))
+    _exit(app.fail_killed(ended, args))
 
 
 def _command(args: Sequence[str]) -> str:
     """The first argument that is neither an option nor its value; "" without one."""
     pairs = zip(("", *args), args, strict=False)
     return next((arg for option, arg in pairs if arg[:1] != "-" and option not in _VALUE_OPTIONS), "")
-
-
-def _run(args: Sequence[str]) -> NoReturn:
-    from tracewarehouse.cli.app import run
-
-    _exit(run(args))
 
 
 def _exit(code: int) -> NoReturn:

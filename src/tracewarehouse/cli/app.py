@@ -199,21 +199,20 @@ def run(args: Sequence[str]) -> int:
             if reason := Catalog.load().parsed_because:  # parsing slows down every command
                 sys.stderr.write(f"tw: parsing the contracts: {reason}\n")
     received: list[KeyboardInterrupt] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        if number == signal.SIGTERM or signal.getsignal(number) is signal.default_int_handler:
-            signal.signal(number, partial(_interrupt, received))
-    # As many open files as the system permits: a query may open a file per table and rank.
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most_files = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most_files:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, hard))
+    _prepare_process(received)
     try:
         if not {"-h", "--help", "--help-all", "--version"}.intersection(args):
             check_settings()  # libraries would crash for lack of memory
-        code = _invoke(list(args), session)
+        try:
+            with app.make_context("tw", list(args), obj=session) as ctx:
+                code = app.invoke(ctx)
+        except click.exceptions.Exit as done:
+            code = done.exit_code
+        if not code and session.strict_runs and session.left_out:
+            session.out.notice(f"--strict-runs: runs left out: {len(session.left_out):,}")
+            code = DONE_IN_PART
         sys.stdout.flush()
-        return code
+        return code if isinstance(code, int) else 0
     except BrokenPipeError:
         return _closed_pipe()
     except click.exceptions.NoArgsIsHelpError as no_command:
@@ -223,23 +222,24 @@ def run(args: Sequence[str]) -> int:
         return _fail(received[0] if received else error, session)
 
 
+def _prepare_process(received: list[KeyboardInterrupt]) -> None:
+    """Sets the handlers of signals, which add to `received`, and the number of open files."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        if number == signal.SIGTERM or signal.getsignal(number) is signal.default_int_handler:
+            signal.signal(number, partial(_interrupt, received))
+    # As many open files as the system permits: a query may open a file per table and rank.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most_files = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most_files:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, hard))
+
+
 def _interrupt(received: list[KeyboardInterrupt], number: int, _frame: object) -> None:
     """Ends the command so that temporary folders are deleted."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     received.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
     raise received[0]
-
-
-def _invoke(args: list[str], session: Session) -> int:
-    try:
-        with app.make_context("tw", args, obj=session) as ctx:
-            code = app.invoke(ctx)
-    except click.exceptions.Exit as done:
-        return done.exit_code
-    if not code and session.strict_runs and session.left_out:
-        session.out.notice(f"--strict-runs: runs left out: {len(session.left_out):,}")
-        return DONE_IN_PART
-    return code if isinstance(code, int) else 0
 
 
 def _fail(error: BaseException, session: Session) -> int:

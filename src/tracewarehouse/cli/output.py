@@ -267,7 +267,7 @@ class Output(Struct, frozen=True, dict=True):
             has_style = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
             lines = table_lines(result, self, bold=on_terminal and has_style)
             # Cells are already escaped; the rest is our own layout.
-            self._write_unescaped(line + "\n" for line in lines)
+            self._write((line + "\n" for line in lines), is_escaped=True)
         elif format_ == "md":
             self._write([markdown(shown.columns(), values(shown.table))])
         elif format_ == "csv":
@@ -275,15 +275,11 @@ class Output(Struct, frozen=True, dict=True):
         else:
             self._write({"json": shown.json, "jsonl": shown.jsonl}[format_]())
 
-    def _write(self, chunks: Iterable[str]) -> None:
+    def _write(self, chunks: Iterable[str], is_escaped: bool = False) -> None:
         """Writes text that may come from traces; on a terminal, control characters are escaped."""
-        if self.output is None and sys.stdout.isatty():
-            chunks = map(for_terminal, chunks)
-        self._write_unescaped(chunks)
-
-    def _write_unescaped(self, chunks: Iterable[str]) -> None:
         if self.output is None:
-            sys.stdout.writelines(chunks)
+            escapes = sys.stdout.isatty() and not is_escaped
+            sys.stdout.writelines(map(for_terminal, chunks) if escapes else chunks)
             return
         with replacing(self.output) as unfinished:
             compressed = self.output.suffix == ".gz"

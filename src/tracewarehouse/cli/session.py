@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -31,9 +31,6 @@ Value = TypeVar("Value")
 class LocationParam(click.Path):
     """A folder, or the URL of an object store."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path, readable=False)
-
     def convert(  # type: ignore[override]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Location:
@@ -57,22 +54,18 @@ class ParsedParam(click.ParamType[Value]):
             self.fail(str(error), param, ctx)
 
 
-def _list_of(noun: str) -> ParsedParam[tuple[int, ...]]:
+def _numbers(noun: str, text: str) -> tuple[int, ...]:
     """`3`, `0,2` or `0-3`."""
-
-    def parse(text: str) -> tuple[int, ...]:
-        numbers: list[int] = []
-        for part in text.split(","):
-            match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
-            if match is None:
-                raise ValueError(f"{text!r} is not a {noun} or a list of {noun}s such as 0,2 or 0-3")
-            first, last = int(match[1]), int(match[2] or match[1])
-            if last < first:
-                raise ValueError(f"{part!r} is an empty range; write it as LOW-HIGH")
-            numbers += range(first, last + 1)
-        return tuple(numbers)
-
-    return ParsedParam(f"{noun.upper()}S", parse)
+    numbers: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
+        if match is None:
+            raise ValueError(f"{text!r} is not a {noun} or a list of {noun}s such as 0,2 or 0-3")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise ValueError(f"{part!r} is an empty range; write it as LOW-HIGH")
+        numbers += range(first, last + 1)
+    return tuple(numbers)
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -129,7 +122,9 @@ def ratio_param(most: float | None = None) -> ParsedParam[float]:
     return ParsedParam("ratio", parse)
 
 
-RANKS, STEPS, LABEL = _list_of("rank"), _list_of("step"), ParsedParam("K=V", _label)
+RANKS = ParsedParam("RANKS", partial(_numbers, "rank"))
+STEPS = ParsedParam("STEPS", partial(_numbers, "step"))
+LABEL = ParsedParam("K=V", _label)
 NAMES, COLUMNS = ParsedParam("NAMES", _names), ParsedParam("NAMES", _columns)
 DURATION, SIZE = ParsedParam("DURATION", _duration), ParsedParam("SIZE", _size)
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -347,18 +342,18 @@ def _items(contracts: Iterable[Contract], incomplete: str) -> list[CompletionIte
     return [CompletionItem(match.name, help=match.summary) for match in matches]
 
 
-def _option(*names: str, **settings: Any) -> Decorator:
-    """A shared option; its value is stored in the session, not passed to the command."""
+def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Stores the value of a shared option in the session."""
+    session = ctx.ensure_object(Session)
+    session.command = ctx.command_path.removeprefix("tw ")
+    if value is None or value == () or param.name is None:
+        return
+    if _is_given(ctx, param.name) or param.name not in session.defaults:
+        setattr(session, param.name, value)
 
-    def store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        session = ctx.ensure_object(Session)
-        session.command = ctx.command_path.removeprefix("tw ")
-        if value is None or value == () or param.name is None:
-            return
-        if _is_given(ctx, param.name) or param.name not in session.defaults:
-            setattr(session, param.name, value)
 
-    return click.option(*names, expose_value=False, callback=store, **settings)
+# A shared option; its value is not passed to the command.
+_option = partial(click.option, expose_value=False, callback=_store)
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:
@@ -401,7 +396,7 @@ def _output_options(*hidden: str) -> Decorator:
         _option(
             "-w",
             "--warehouse",
-            type=LocationParam(),
+            type=LocationParam(path_type=Path, readable=False),
             envvar="TW_WAREHOUSE",
             default="warehouse",
             show_default=False,
@@ -433,7 +428,7 @@ default_options = option_group(
     click.option(
         "-w",
         "--warehouse",
-        type=LocationParam(),
+        type=LocationParam(path_type=Path, readable=False),
         metavar="DIR",
         expose_value=False,
         callback=_store_default,

@@ -153,7 +153,9 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
     warehouse = session.open_on_engine()
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
     result = warehouse.analyze(name, **params)
-    ranks = sum(len(run.ranks) for run in warehouse.selected())
+    # The runs are read again where the number of ranks is printed.
+    selected = warehouse.selected() if result.skipped or not len(result) else ()
+    ranks = sum(len(run.ranks) for run in selected)
     session.out.print_result(result, of_ranks=ranks, as_text=_as_printed(session, result))
     if ranks and not len(result) and (hint := _why_empty(result, name)):
         session.out.notice(f"hint: {hint}")

@@ -231,7 +231,7 @@ def test_a_signal_ends_a_command_whatever_a_library_makes_of_it(
             raise duckdb.InvalidInputException("counting the rows failed: Terminated") from None
         return 0
 
-    monkeypatch.setattr(app, "_invoke", invoke)
+    monkeypatch.setattr(app.app, "invoke", invoke)
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
