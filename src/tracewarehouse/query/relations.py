@@ -245,7 +245,7 @@ class Relations(Struct, frozen=True):
         """
         types = {column.name: column.type for column in file_columns(contract)}
         selects = []
-        for group in self._files(contract):
+        for group in self.files(contract):
             nulls = [f"{literal(None, types[name])} AS {quote_name(name)}" for name in sorted(group.missing)]
             selects.append(_files_part(", ".join(["*", *nulls]), group))
         if rows := _rows(self.store, contract, self.selected):
@@ -255,7 +255,7 @@ class Relations(Struct, frozen=True):
     def paths(self) -> frozenset[str]:
         """The files of all tables that the relations read."""
         stored = (contract for contract in self.dependencies.contracts if contract.is_stored)
-        groups = [group for contract in stored for group in self._files(contract)]
+        groups = [group for contract in stored for group in self.files(contract)]
         groups += [group for ref in self.dependencies.recorded for group in self._recorded(ref)]
         return frozenset(path for group in groups for path in group.paths)
 
@@ -275,9 +275,26 @@ class Relations(Struct, frozen=True):
         selects = ["".join(_files_part(columns, group)) for group in self._recorded(contract.ref)]
         return "\nUNION ALL\n".join(selects) or empty_sql(contract.columns)
 
-    def _files(self, contract: Contract) -> tuple[FileGroup, ...]:
+    def files(self, contract: Contract) -> tuple[FileGroup, ...]:
+        """The Parquet files of a stored table, of each source in its newest compatible version."""
+        columns = {column.name for column in contract.columns}
         compatible = self.dependencies.compatible[contract.ref]
-        return data_files(self.store, contract, compatible, self.selected, self.copies)
+        missing = {each.version: columns - {column.name for column in each.columns} for each in compatible}
+        versions = tuple(missing)
+        scans = [
+            scan
+            for each in self.selected
+            for scan in _scan_plan(each.version, contract.name, versions, each.ranks)
+        ]
+        if self.store.is_remote:  # what is not local yet is downloaded, many files at once
+            keys = {scan.path for scan in scans}.difference(self.copies)
+            self.store.files.fetch(file for each in self.selected for file in each.files if file.path in keys)
+        paths_by_group: dict[tuple[tuple[int, ...] | None, frozenset[str]], list[str]] = {}
+        for scan in scans:
+            group = scan.ranks, frozenset(missing[scan.version])
+            path = self.copies.get(scan.path) or self.store.path(scan.path)
+            paths_by_group.setdefault(group, []).append(str(path))
+        return tuple(FileGroup(tuple(paths), *group) for group, paths in paths_by_group.items())
 
     def body(
         self, contract: Contract, sql: str, schema: str | None = None, keep: Mapping[Ref, str] | None = None
@@ -308,58 +325,34 @@ class Relations(Struct, frozen=True):
         """
         listed = tuple(contracts)
         names = names_in((query, *(each.body for each in listed if each.kind == "view")))
-        ctes = [f"{quote_name(self.names[each.ref])} AS {self._cte(each, names)}" for each in listed]
+        run, ctes = self._only_run, []
+        for contract in listed:
+            hint = ""
+            if contract.is_stored:
+                hint, sql = "NOT MATERIALIZED ", self._stored_sql(contract, names, run)
+            elif contract.is_built:
+                columns = _of_run(_named(contract, names), run)
+                rows = built_rows(self.store, contract, self.selected, columns)
+                sql = "".join(_values_part(columns, rows)) if rows else empty_sql(columns)
+            else:
+                sql = self.sql(contract)
+            ctes.append(f"{quote_name(self.names[contract.ref])} AS {hint}(\n{sql}\n)")
         return f"WITH\n{', '.join(ctes)}\n" if ctes else ""
 
     def can_inline(self, contract: Contract) -> bool:
         """Whether a built table is small enough for literals in the query; otherwise it must be created."""
         return contract.name == "ranks" and sum(len(run.ranks) for run in self.selected) <= _INLINE_RANKS
 
-    def _cte(self, contract: Contract, names: Collection[str] | None) -> str:
-        run = self._only_run
-        if contract.is_stored:
-            return f"NOT MATERIALIZED (\n{self._stored_sql(contract, names, run)}\n)"
-        if contract.is_built:
-            columns = _of_run(_named(contract, names), run)
-            rows = built_rows(self.store, contract, self.selected, columns)
-            return f"(\n{''.join(_values_part(columns, rows)) if rows else empty_sql(columns)}\n)"
-        return f"(\n{self.sql(contract)}\n)"
-
     def _stored_sql(
         self, contract: Contract, names: Collection[str] | None = None, run: str | None = None
     ) -> str:
         """Only the columns with these names, None for all; `run` if it is the only selected run."""
         columns = _of_run(_named(contract, None if contract.name == _QUALITY else names), run)
-        files = self._files(contract)
+        files = self.files(contract)
         selects = [_files_part(_casts(contract, columns, run, group.missing), group) for group in files]
         if rows := _rows(self.store, contract, self.selected):
             selects.append(_values_part(columns, rows))
         return "\nUNION ALL\n".join(map("".join, selects)) or empty_sql(columns)
-
-
-def data_files(
-    store: Versions,
-    contract: Contract,
-    compatible: Sequence[Contract],
-    selected: Sequence[SelectedRun],
-    copies: Mapping[str, Path] = {},
-) -> tuple[FileGroup, ...]:
-    """The Parquet files of a stored table, of each source in its newest compatible version.
-
-    `copies`: the paths of those that are not read at their own.
-    """
-    column_names = {column.name for column in contract.columns}
-    missing = {each.version: column_names - {column.name for column in each.columns} for each in compatible}
-    paths_by_group: dict[tuple[tuple[int, ...] | None, frozenset[str]], list[str]] = {}
-    plans = (_scan_plan(each.version, contract.name, tuple(missing), each.ranks) for each in selected)
-    scans = [scan for plan in plans for scan in plan]
-    if store.is_remote:  # what is not local yet is downloaded, many files at once
-        keys = {scan.path for scan in scans}.difference(copies)
-        store.files.fetch(file for each in selected for file in each.files if file.path in keys)
-    for scan in scans:
-        group = scan.ranks, frozenset(missing[scan.version])
-        paths_by_group.setdefault(group, []).append(str(copies.get(scan.path) or store.path(scan.path)))
-    return tuple(FileGroup(tuple(paths), *group) for group, paths in paths_by_group.items())
 
 
 def _files_part(columns: str, group: FileGroup) -> tuple[str, str, str]:
@@ -417,12 +410,13 @@ def _named(contract: Contract, names: Collection[str] | None) -> list[Column]:
 
 
 def scan(
-    store: Versions, contract: Contract, compatible: Sequence[Contract], selected: Sequence[SelectedRun]
+    store: Versions, catalog: Catalog, contract: Contract, selected: tuple[SelectedRun, ...]
 ) -> polars.LazyFrame:
     """The table's columns of the selected ranks. Raises UnknownName for views and analyses."""
     if not (contract.is_stored or contract.is_built):
         raise UnknownName("stored table", contract.name, [], "views and analyses are read with query or run")
-    files = data_files(store, contract, compatible, selected) if contract.is_stored else ()
+    relations = Relations(store, selected, Dependencies.over(catalog, (contract,)))
+    files = relations.files(contract) if contract.is_stored else ()
     return lazy_frame(files, table_of(contract, _rows(store, contract, selected)), has_template(contract))
 
 

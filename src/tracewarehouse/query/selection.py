@@ -17,7 +17,7 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import ARGS, ARGS_SQL, Contract, bind
 from tracewarehouse.contracts.sql_tokens import names_in, names_read, quote_text
-from tracewarehouse.duck.arrow import concatenate, schema_of, with_plain_text, with_units
+from tracewarehouse.duck.arrow import concatenate, with_plain_text, with_units
 from tracewarehouse.errors import DamagedRunError, QueryError, SchemaVersionError, TwError, UnknownName
 from tracewarehouse.result import Result, Skipped
 from tracewarehouse.runs.readable import (
@@ -323,11 +323,13 @@ class Selection:
         column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
         SchemaVersionError if no run remains.
         """
-        from tracewarehouse.query.connections import copy_batches
+        from tracewarehouse.query.connections import ConnectionPool, copy_batches
 
         contract = self.catalog.get(name, version, kind="analysis")
         prepared = self._prepared(contract, params)
         bound, dependencies, capable = prepared.bound, prepared.dependencies, prepared.capable
+        # Others record meanwhile, and connections of the pool keep their views.
+        pool = ConnectionPool(self.store, self.catalog) if dependencies.recorded else self.pool
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
             runs = replace(prepared.readable, selected=capable.selected)
@@ -338,7 +340,7 @@ class Selection:
             ):
                 return runs, self._in_batches(batches, contract, bound, dependencies, level)
             intact = self._intact(dependencies.contracts, runs, level)
-            table = self.over(intact.selected)._execute(contract, bound, dependencies)
+            table = pool.execute(intact.selected, contract, bound, dependencies)
             return _with_advice(intact), table
 
         intact, table = self._without_damage(attempt)
@@ -410,7 +412,7 @@ class Selection:
             whole_runs = ReadableRuns(tuple(replace(each, named=True) for each in batch))
             with self.store.files.for_now():
                 intact = self._intact(dependencies.contracts, whole_runs, level)
-                batch_rows.append(self.over(intact.selected)._execute(contract, bound, dependencies))
+                batch_rows.append(self.pool.execute(intact.selected, contract, bound, dependencies))
         return concatenate(batch_rows)
 
     def analyze_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
@@ -593,7 +595,8 @@ class Selection:
         from tracewarehouse.limits import NO_LIMITS
         from tracewarehouse.query.connections import user_connection
 
-        is_pooled = not (named.analyses or named.lists or named.has_help or _are_recorded(named.contracts))
+        is_recorded = any(contract.is_recorded for contract in named.contracts)
+        is_pooled = not (named.analyses or named.lists or named.has_help or is_recorded)
         if limits is None and is_pooled:
             with self.pool.with_relations(selected, named.contracts, sql) as opened:
                 yield opened
@@ -627,20 +630,7 @@ class Selection:
 
         contract = self.catalog.get(table)
         runs = self.queryable([contract], self.selected(), ())
-        return scan(self.store, contract, self.catalog.compatible(contract), runs.selected)
-
-    def _execute(
-        self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
-    ) -> pa.Table:
-        selected = self.selected()
-        if not selected:  # the plan of a query without input takes as long as any other
-            return schema_of(contract).empty_table()
-        if _are_recorded(dependencies.contracts):
-            # Others record meanwhile, and connections of the pool keep their views.
-            from tracewarehouse.query.connections import ConnectionPool
-
-            return ConnectionPool(self.store, self.catalog).execute(selected, contract, bound, dependencies)
-        return self.pool.execute(selected, contract, bound, dependencies)
+        return scan(self.store, self.catalog, contract, runs.selected)
 
     def _unrecorded(self, read: Iterable[Contract], selected: Sequence[SelectedRun]) -> Iterator[str]:
         """A notice per table of recorded results that some runs do not have."""
@@ -653,10 +643,6 @@ class Selection:
                     name, record = analysis.contract.name, hints.record(analysis.contract.name)
                     text = "left out {:,} of {:,} runs, of which {} is not recorded: {}"
                     yield hints.fill(text, missing, len(versions), name, record)
-
-
-def _are_recorded(contracts: Iterable[Contract]) -> bool:
-    return any(contract.is_recorded for contract in contracts)
 
 
 _NOT_SPREAD = "the query ran in this process: workers only count, sum, and find min or max of one relation"
