@@ -24,7 +24,7 @@ from tracewarehouse.ingest.rules import kernel_rules_of
 from tracewarehouse.storage import layout, results
 from tracewarehouse.storage.codec import FORMAT, sealed, unsealed
 from tracewarehouse.storage.model import Changes, RankSource, RunVersion
-from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.store import Identity, Store
 
 _FORMAT: Final = 2
@@ -107,18 +107,18 @@ class _Conversion(Struct):
 
     def convert_run(self, run: str) -> Iterator[str]:
         """Publishes the newest version of a run under its number, and what waits for other ranks."""
-        numbers = [name for name in names_in(self.objects, f"{_RUNS}/{run}") if name.endswith(".parquet")]
+        numbers = [name for name in self.objects.names(f"{_RUNS}/{run}") if name.endswith(".parquet")]
         newest = self._version(f"{_RUNS}/{run}/{max(numbers)}") if numbers else None
         if newest is not None and newest.fields["number"] not in self.store.versions(run):
             yield from self._convert_version(run, newest)
         settled = self._settled(run, numbers)
-        for name in names_in(self.objects, f"{_SOURCES}/{run}"):
+        for name in self.objects.names(f"{_SOURCES}/{run}"):
             yield from self._convert_waiting(run, name, settled)
 
     def _convert_version(self, run: str, newest: _Version) -> Iterator[str]:
         fields, number = newest.fields, newest.fields["number"]
         kept_numbers = []
-        for name in names_in(self.objects, f"{_KEPT}/{run}"):
+        for name in self.objects.names(f"{_KEPT}/{run}"):
             if name.endswith(".parquet"):
                 version = self._version(f"{_KEPT}/{run}/{name}")
                 kept_numbers.append(version.fields["number"])
@@ -255,7 +255,7 @@ class _Conversion(Struct):
 
     def copy_results(self) -> None:
         """Lists recorded results, whose keys stay, and copies acknowledgements."""
-        for name in names_in(self.objects, _ACKNOWLEDGED):
+        for name in self.objects.names(_ACKNOWLEDGED):
             if name.endswith(".json"):
                 fields = unsealed(self.objects.get(f"{_ACKNOWLEDGED}/{name}"))
                 self.store.acknowledge(name.removesuffix(".json"), fields)

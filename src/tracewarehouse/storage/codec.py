@@ -39,7 +39,6 @@ FORMAT = 3
 MANY_FILES = 1_000
 _CHECKSUM = b',"checksum":"'
 _HEX = 64
-_DAMAGED = hints.fill("run {}; an older version of the run may be intact: RUN@vN", hints.call("verify"))
 # Names in `must_understand` that this release knows.
 _UNDERSTOOD = frozenset({"expired"})
 
@@ -112,7 +111,7 @@ def sources_of(
     run: str, files: Iterable[Mapping[str, Any]], sources: Iterable[Mapping[str, Any]]
 ) -> tuple[RankSource, ...]:
     """The sources in records; raises KeyError, TypeError or IndexError if they are damaged."""
-    shared = [table_file(record) for record in files]
+    shared = [record_of(TableFile, record, rows=0) for record in files]
     return tuple(
         record_of(
             RankSource,
@@ -122,11 +121,6 @@ def sources_of(
         )
         for record in sources
     )
-
-
-def table_file(record: Mapping[str, Any]) -> TableFile:
-    """A file from its record, without a share."""
-    return record_of(TableFile, record, rows=0)
 
 
 def in_order(files: Iterable[TableFile]) -> tuple[TableFile, ...]:
@@ -157,7 +151,8 @@ def decode_version(objects: Objects, data: bytes, path: str) -> RunVersion:
             return version_of(fields, many_sources(objects, fields["run"], stored))
         return version_of(fields, sources_of(fields["run"], fields["files"], fields["sources"]))
     except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise WarehouseError(f"{path}: damaged version: {first_line(error)}", _DAMAGED) from error
+        hint = hints.fill("run {}; an older version of the run may be intact: RUN@vN", hints.call("verify"))
+        raise WarehouseError(f"{path}: damaged version: {first_line(error)}", hint) from error
 
 
 def version_of(fields: Mapping[str, Any], sources: Sequence[RankSource]) -> RunVersion:
@@ -316,7 +311,7 @@ def many_sources(objects: Objects, run: str, stored: StoredList) -> ManySources:
 
 def _file_of(row: Mapping[str, Any]) -> FileShares:
     columns = {name: row[name] for name in (*_TEXTS, *_NUMBERS)} | {name: row[name].hex() for name in _HASHES}
-    file = table_file(columns | msgspec.json.decode(row["record"]))
+    file = record_of(TableFile, columns | msgspec.json.decode(row["record"]), rows=0)
     return file, list(zip(*(row[name] for name in _SHARES), strict=True))
 
 

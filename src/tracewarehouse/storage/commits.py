@@ -46,7 +46,7 @@ from tracewarehouse.storage.model import (
     Unknown,
     common_fields,
 )
-from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.parquet_file import file_facts
 
 # A call uses what another call left for so long; `clean` spares what running calls may use.
@@ -143,7 +143,7 @@ def read_many(objects: Objects, run: str, names: Iterable[str]) -> Iterator[Comm
 
 def names(objects: Objects, run: str) -> tuple[CommitName, ...]:
     """The names of all commits of a run, published or not, sorted; ignores foreign files."""
-    parsed = map(CommitName.parse, names_in(objects, layout.commits(run)))
+    parsed = map(CommitName.parse, objects.names(layout.commits(run)))
     return tuple(name for name in parsed if name is not None)
 
 

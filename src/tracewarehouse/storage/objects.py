@@ -77,6 +77,12 @@ class Objects(Protocol):
     def folders(self, prefix: str) -> list[str]:
         """The names directly under a prefix that ends with `/` and that have objects below them, sorted."""
 
+    def names(self, folder: str) -> list[str]:
+        """The names of the objects directly in a folder, sorted; none if it does not exist."""
+        prefix = f"{folder}/"
+        found = (entry.key.removeprefix(prefix) for entry in self.walk(prefix))
+        return [name for name in found if "/" not in name]
+
     def stat(self, key: str) -> Entry | None:
         """Size and time of an object, None if there is none."""
 
@@ -161,13 +167,6 @@ class LocalFiles(Protocol):
 
     def forget(self, key: str) -> None:
         """Deletes the local copy of a damaged file, if it is only a copy."""
-
-
-def names_in(objects: Objects, folder: str) -> list[str]:
-    """The names of the objects directly in a folder, sorted; none if it does not exist."""
-    prefix = f"{folder}/"
-    found = (entry.key.removeprefix(prefix) for entry in objects.walk(prefix))
-    return [name for name in found if "/" not in name]
 
 
 # Concurrent requests to write a file or folder to the disk.
@@ -275,6 +274,12 @@ class LocalObjects(Objects):
                     yield from self._files(key.removesuffix("/"))
                 else:
                     yield key, one
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder."""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path(folder)) as found:
+            return sorted(one.name for one in found if not one.is_dir())
+        return []
 
     def folders(self, prefix: str) -> list[str]:
         """The names of the folders in a folder."""

@@ -24,7 +24,7 @@ from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CLASSIFIED, Json, RunVersion
-from tracewarehouse.storage.objects import LocalFiles, Objects, names_in
+from tracewarehouse.storage.objects import LocalFiles, Objects
 from tracewarehouse.storage.parquet_file import sha256
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def acknowledged(objects: Objects) -> Iterator[tuple[str, dict[str, str] | str]]
 
 
 def _every(objects: Objects, folder: str, decode: Callable[[str, bytes], T]) -> Iterator[tuple[str, T | str]]:
-    names = [name for name in names_in(objects, folder) if name.endswith(".json")]
+    names = [name for name in objects.names(folder) if name.endswith(".json")]
     for key, data in objects.get_many([f"{folder}/{name}" for name in names]):
         try:
             if data is not None:
@@ -212,7 +212,7 @@ PACK_RESULTS = 64
 
 def packs(objects: Objects, folder: str) -> list[str]:
     """The keys of the packs in the folder of an analysis."""
-    names = names_in(objects, f"{folder}/{PACKED}")
+    names = objects.names(f"{folder}/{PACKED}")
     return [f"{folder}/{PACKED}/{name}" for name in names if _PACK.fullmatch(name)]
 
 

@@ -31,7 +31,7 @@ from tracewarehouse.storage.model import (
     UnreadableRun,
 )
 from tracewarehouse.storage.objects import Entry as Listed
-from tracewarehouse.storage.objects import LocalFiles, LocalObjects, Objects, names_in
+from tracewarehouse.storage.objects import LocalFiles, LocalObjects, Objects
 from tracewarehouse.storage.results import Recorded, RecordedAnalysis
 from tracewarehouse.temp_folders import lease_start
 
@@ -100,7 +100,7 @@ class Versions:
         if not self.objects.is_listable:
             entry = self.entry(run)
             return () if entry is None else (entry.number,)
-        names = names_in(self.objects, layout.versions(run))
+        names = self.objects.names(layout.versions(run))
         numbers = (layout.version_number(name) for name in names)
         return tuple(sorted(number for number in numbers if number is not None))
 
@@ -185,14 +185,13 @@ class Versions:
         """The newest version, which has this number; raises DamagedRunError."""
         if not number:
             return RunVersion(run, 0, (), {}, None, "", "")
-        hint = hints.repair(run)
         try:
             return self.get(run, number, data)
         except UnknownName:
-            path = self.objects.describe(layout.version(run, number))
-            raise DamagedRunError(f"run {run} is damaged: {path}: version missing", hint) from None
+            what = f"{self.objects.describe(layout.version(run, number))}: version missing"
+            raise DamagedRunError(f"run {run} is damaged: {what}", hints.repair(run)) from None
         except WarehouseError as error:
-            raise DamagedRunError(f"run {run} is damaged: {error.message}", hint) from error
+            raise DamagedRunError(f"run {run} is damaged: {error.message}", hints.repair(run)) from error
 
     def spelling(self, run: str) -> str:
         """The stored spelling of a run name, the name itself if there is no such run."""
@@ -229,7 +228,7 @@ class Versions:
         if not self.objects.is_listable:
             keys: Iterable[str] = self._known()
         else:
-            entries = names_in(self.objects, layout.ENTRIES)
+            entries = self.objects.names(layout.ENTRIES)
             keys = {*self.keys(layout.VERSIONS), *(name.removesuffix(".json") for name in entries)}
         prefix = prefix.lower()
         return tuple(sorted(key for key in keys if key.startswith(prefix) and layout.is_run_key(key)))
@@ -566,7 +565,7 @@ class Versions:
         if not self.objects.is_listable:
             return {}
         found: dict[str, tuple[PendingSource, ...]] = {}
-        for name in names_in(self.objects, layout.WAITING):
+        for name in self.objects.names(layout.WAITING):
             key = name.removesuffix(".json")
             with suppress(DamagedRunError):
                 waits = self.pending(key) if layout.is_run_key(key) else ()
