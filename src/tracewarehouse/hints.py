@@ -51,6 +51,16 @@ def ingest(path: str = "PATH") -> Hint:
     return Hint(f"wh.ingest({path})", f"tw ingest {path}")
 
 
+def ingest_again() -> str:
+    """What brings expired tables back."""
+    return fill("ingest the traces again with {}", ingest())
+
+
+def rebuild() -> str:
+    """What brings tables that a run was stored without."""
+    return fill("{} rebuilds the newest version of each run", call("upgrade"))
+
+
 def ingest_inbox() -> Hint:
     """Ingests the traces in the inbox."""
     return Hint("wh.ingest(inbox=True)", "tw ingest --inbox")

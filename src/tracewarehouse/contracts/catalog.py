@@ -609,16 +609,13 @@ def _checksum(entry: os.DirEntry[str]) -> int:
 
 def _contract_files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Each file that the contracts are made from."""
-    yield from _below(folder)
-    yield from _below(Path(__file__).parent)
-
-
-def _below(folder: str | Path, above: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    for entry in os.scandir(folder):
-        if entry.is_dir():
-            yield from _below(entry.path, f"{above}{entry.name}/")
-        elif entry.name.endswith((".sql", ".py")):
-            yield f"{above}{entry.name}", entry
+    folders = [("", str(folder)), ("", str(Path(__file__).parent))]
+    for above, path in folders:
+        for entry in os.scandir(path):
+            if entry.is_dir():
+                folders.append((f"{above}{entry.name}/", entry.path))
+            elif entry.name.endswith((".sql", ".py")):
+                yield f"{above}{entry.name}", entry
 
 
 def _line(value: object) -> bytes:

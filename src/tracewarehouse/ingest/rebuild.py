@@ -29,7 +29,7 @@ from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.ingest.rules import KernelRule, digest_of, kernel_rules_of, rules_of
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
-from tracewarehouse.runs.readable import EXPIRED_HINT, expired_reason, is_outdated, stored_versions
+from tracewarehouse.runs.readable import expired_reason, is_outdated, stored_versions
 from tracewarehouse.storage.layout import uid
 from tracewarehouse.storage.model import (
     CLASSIFIED,
@@ -427,7 +427,7 @@ def stored_files(
     if table in source.expired:
         raise WarehouseError(
             f"run {source.run} rank {source.rank}: {expired_reason({table: source.expired[table]})}",
-            EXPIRED_HINT,
+            hints.ingest_again(),
         )
     contract = catalog.get(table, kind="table")
     versions = [each.version for each in catalog.compatible(contract)]

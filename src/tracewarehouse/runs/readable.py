@@ -5,8 +5,7 @@ Reading never builds a missing table: only `tw upgrade` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -114,9 +113,6 @@ def derived_fact(rank: Rank, name: str) -> dict[str, Json]:
     return fact if isinstance(fact, dict) else {}
 
 
-_UPGRADE = hints.fill("{} rebuilds the newest version of each run", hints.call("upgrade"))
-
-EXPIRED_HINT = hints.fill("ingest the traces again with {}", hints.ingest())
 # A reason to skip a rank begins with it.
 WITHOUT_TABLES = "stored without"
 
@@ -184,7 +180,7 @@ def without_tables(
 
 def _absent_notices(absent: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for run, tables in absent.items():
-        yield hints.fill("{} was stored without {}: {}", run, ", ".join(tables), _UPGRADE)
+        yield hints.fill("{} was stored without {}: {}", run, ", ".join(tables), hints.rebuild())
 
 
 def absent_reason(tables: Iterable[str]) -> str:
@@ -294,7 +290,7 @@ def _without_expired(
             expired_reasons[run.run] = expired_reason(expired)
     if expired_reasons and len(expired_reasons) == len(selected):
         raise SchemaVersionError(
-            "; ".join(f"{run.selector}: {expired_reasons[run.run]}" for run in selected), EXPIRED_HINT
+            "; ".join(f"{run.selector}: {expired_reasons[run.run]}" for run in selected), hints.ingest_again()
         )
     readable = [run for run in selected if run.run not in expired_reasons]
     return readable, tuple(f"excluded {run_id}: {reason}" for run_id, reason in expired_reasons.items())
@@ -324,7 +320,7 @@ def _remedy(catalog: Catalog, tables: Iterable[Contract]) -> str:
         newest = catalog.get(table.name, kind="table")
         if newest not in catalog.compatible(table):
             return f"{newest.ref} has replaced {table.ref}; run a newer version of the analysis"
-    return _UPGRADE
+    return hints.rebuild()
 
 
 def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) -> Iterator[str]:
@@ -341,7 +337,7 @@ def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) 
         ]
         if runs:
             yield hints.fill(
-                "{} of {} was built by an earlier definition: {}", table.ref, _named(runs), _UPGRADE
+                "{} of {} was built by an earlier definition: {}", table.ref, _named(runs), hints.rebuild()
             )
 
 
@@ -369,7 +365,7 @@ def _null_columns(
         named_columns = [name for name in added if names is None or name in names]
         if runs and named_columns:
             column = f"{table.name}.{', '.join(named_columns)}"
-            yield hints.fill("{} is null in {}, stored without it: {}", column, _named(runs), _UPGRADE)
+            yield hints.fill("{} is null in {}, stored without it: {}", column, _named(runs), hints.rebuild())
 
 
 def _named(runs: Sequence[SelectedRun]) -> str:
@@ -424,27 +420,24 @@ def without_expired(
 ) -> CapableRanks:
     """The selected ranks of which no table expired that the analysis reads; `read`: also through views."""
     tables = {table.name for table in read if table.is_stored} - set(contract.optional)
-
-    def reasons(run: SelectedRun) -> dict[int, str]:
-        expired = {rank.rank: expired_of(rank, tables) for rank in run.by_rank}
-        return {rank: expired_reason(dates) for rank, dates in expired.items() if dates}
-
+    reasons: dict[str, dict[int, str]] = {}
+    for run in selected:
+        expired = ((rank.rank, expired_of(rank, tables)) for rank in run.by_rank)
+        reasons[run.run] = {rank: expired_reason(dates) for rank, dates in expired if dates}
     return _capable(selected, reasons)
 
 
 def with_capabilities(contract: Contract, selected: Sequence[SelectedRun]) -> CapableRanks:
     """The selected ranks that have the data the contract needs; the others with the first missing kind."""
-    return _capable(selected, partial(_reasons, contract))
+    return _capable(selected, {run.run: _reasons(contract, run) for run in selected})
 
 
-def _capable(
-    selected: Iterable[SelectedRun], reasons: Callable[[SelectedRun], Mapping[int, str]]
-) -> CapableRanks:
-    """The ranks without a reason to skip them, and the skipped ones."""
+def _capable(selected: Sequence[SelectedRun], reasons: Mapping[str, Mapping[int, str]]) -> CapableRanks:
+    """The ranks without a reason to skip them, by run, and the skipped ones."""
     capable: list[SelectedRun] = []
     skipped: list[Skipped] = []
     for run in selected:
-        of_run = reasons(run)
+        of_run = reasons[run.run]
         skipped += [Skipped(run.run, rank, reason) for rank, reason in of_run.items()]
         if ranks := tuple(rank for rank in run.ranks if rank not in of_run):
             capable.append(replace(run, ranks=ranks))

@@ -397,7 +397,6 @@ def table_sizes(selected: SelectedRun) -> tuple[TableSize, ...]:
 
 
 _NAMED_RUNS = 3
-NOTHING_STORED = hints.fill("the warehouse is empty: {} ingests traces", hints.ingest())
 
 
 def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -> tuple[str, ...]:
@@ -460,7 +459,7 @@ def partly_read(
 
 def nothing_stored(selected: Sequence[object]) -> tuple[str, ...]:
     """The notice of an empty warehouse, so that an empty result is not misread."""
-    return () if selected else (NOTHING_STORED,)
+    return () if selected else (hints.fill("the warehouse is empty: {} ingests traces", hints.ingest()),)
 
 
 def damaged_runs(left_out: Iterable[UnreadableRun], selected: int = 0) -> tuple[str, ...]:
