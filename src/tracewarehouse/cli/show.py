@@ -152,7 +152,7 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
     params: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
     warehouse = session.open_on_engine()
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
-    result = warehouse.analyze(name, **params)
+    result = warehouse.selection.analyze(name, **params)
     # The runs are read again where the number of ranks is printed.
     selected = warehouse.selected() if result.skipped or not len(result) else ()
     ranks = sum(len(run.ranks) for run in selected)

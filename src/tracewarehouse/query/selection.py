@@ -80,7 +80,6 @@ class _Prepared(Struct, frozen=True):
     contract: Contract
     bound: Mapping[str, object]
     dependencies: Dependencies
-    selected: Sequence[SelectedRun]
     unexpired: CapableRanks
     readable: ReadableRuns
     capable: CapableRanks
@@ -153,7 +152,9 @@ class Selection:
 
     def selected(self) -> tuple[SelectedRun, ...]:
         """The selected runs in time order; without a selection, the newest version of every run."""
-        return select_runs(self.store) if self.runs is None else self.runs
+        if self.runs is None:
+            return in_order(SelectedRun(version, version.ranks) for version in self.store.present())
+        return self.runs
 
     @property
     def left_out(self) -> tuple[UnreadableRun, ...]:
@@ -253,7 +254,7 @@ class Selection:
             with suppress(TwError):
                 lacking = {rank.run_id for rank in self._without_tables(contract, selected)}
                 runs = [run for run in selected if run.run not in lacking]
-                prepared = self.over(runs, self.left_out)._prepared(contract, {})
+                prepared = self._prepared(contract, {}, runs)
                 readable = replace(prepared.readable, selected=prepared.capable.selected)
                 if not self.store.is_remote:
                     readable = self._intact(prepared.dependencies.contracts, readable, level)
@@ -326,7 +327,8 @@ class Selection:
         from tracewarehouse.query.connections import ConnectionPool, copy_batches
 
         contract = self.catalog.get(name, version, kind="analysis")
-        prepared = self._prepared(contract, params)
+        selected = self.selected()
+        prepared = self._prepared(contract, params, selected)
         bound, dependencies, capable = prepared.bound, prepared.dependencies, prepared.capable
         # Others record meanwhile, and connections of the pool keep their views.
         pool = ConnectionPool(self.store, self.catalog) if dependencies.recorded else self.pool
@@ -343,7 +345,10 @@ class Selection:
             table = pool.execute(intact.selected, contract, bound, dependencies)
             return _with_advice(intact), table
 
-        intact, table = self._without_damage(attempt)
+        try:
+            intact, table = attempt(self.level)
+        except QueryError as error:
+            intact, table = self._without_damage(error, attempt)
         damaged = {each.run for each in capable.selected} - {each.run for each in intact.selected}
         answered = [run for run in prepared.readable.selected if run.run not in damaged]
         provenance = provenance_of(self.catalog, answered, contract, bound, dependencies.contracts)
@@ -351,16 +356,18 @@ class Selection:
         lines = (
             *about_them,
             *intact.notices,
-            *nothing_stored(prepared.selected),
-            *partly_read(prepared.selected, capable.selected, contract),
-            *self._unrecorded(dependencies.contracts, prepared.selected),
+            *nothing_stored(selected),
+            *partly_read(selected, capable.selected, contract),
+            *self._unrecorded(dependencies.contracts, selected),
             *notices(intact.selected, contract),
         )
         skipped = (*prepared.unexpired.skipped, *capable.skipped)
         return Result(table, provenance, contract, skipped, lines, recording_limits(answered), left_out)
 
-    def _prepared(self, contract: Contract, params: Mapping[str, object]) -> _Prepared:
-        """An analysis with its parameters and the runs and ranks that it can read.
+    def _prepared(
+        self, contract: Contract, params: Mapping[str, object], selected: Sequence[SelectedRun]
+    ) -> _Prepared:
+        """An analysis with its parameters and those of the runs and ranks that it can read.
 
         Raises ParamError, and SchemaVersionError if no run has the columns.
         """
@@ -368,11 +375,10 @@ class Selection:
 
         bound = bind(contract.params, params, str(contract.ref))
         dependencies = Dependencies.of(self.catalog, [contract])
-        selected = self.selected()
         unexpired = without_expired(contract, dependencies.contracts, selected)
         readable = readable_runs(self.catalog, dependencies.contracts, unexpired.selected, contract.optional)
         capable = with_capabilities(contract, readable.selected)
-        return _Prepared(contract, bound, dependencies, selected, unexpired, readable, capable)
+        return _Prepared(contract, bound, dependencies, unexpired, readable, capable)
 
     def _spread(
         self, spread: Spread, prepared: _Prepared, runs: ReadableRuns, level: Level
@@ -445,16 +451,12 @@ class Selection:
             for rank in each.ranks
         )
 
-    def _without_damage(self, attempt: Callable[[Level], T]) -> T:
-        """The result of an attempt; if it fails on bytes that cannot be decoded, again without those runs."""
+    def _without_damage(self, failed: QueryError, attempt: Callable[[Level], T]) -> T:
+        """The result of another attempt without the runs whose bytes cannot be decoded, if that failed."""
         from tracewarehouse.duck.engine import is_unreadable
 
-        try:
-            return attempt(self.level)
-        except QueryError as error:
-            if self.level is Level.FULL or not is_unreadable(error.__cause__):
-                raise
-            failed = error
+        if self.level is Level.FULL or not is_unreadable(failed.__cause__):
+            raise failed
         try:
             return attempt(Level.FULL)
         except QueryError:
@@ -542,7 +544,10 @@ class Selection:
             units = {column.name: column.unit for contract in read for column in contract.columns}
             return runs, skipped, with_units(table, units)
 
-        runs, skipped, table = self._without_damage(attempt)
+        try:
+            runs, skipped, table = attempt(self.level)
+        except QueryError as error:
+            runs, skipped, table = self._without_damage(error, attempt)
         named_runs = {each.run for each in _filtered(selected, sql) or selected}
         listed = dict.fromkeys(
             rank for ranks in skipped.values() for rank in ranks if rank.run_id in named_runs
