@@ -78,7 +78,7 @@ def rank_batches(
     reads_events = any(each.name == "events" for each in read)
     limit = min(BATCH_EVENTS, _FEW_EVENTS) if reads_events else BATCH_EVENTS
     has_built = any(each.is_built for each in read)
-    if has_built or not is_by_rank(contract, read) or event_count(selected) <= limit:
+    if has_built or event_count(selected) <= limit or not is_by_rank(contract, read):
         return [tuple(selected)]
     return event_batches(selected, limit)
 
