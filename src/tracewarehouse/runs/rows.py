@@ -535,9 +535,6 @@ _FIELDS = (
 )
 
 
-_VERIFY = hints.fill("{} lists all problems", hints.Hint("wh.verify(deep=True)", "tw verify --deep"))
-
-
 class Fetched(Struct, frozen=True):
     """Files that are now on this machine: all of them, and those that were downloaded."""
 
@@ -582,7 +579,9 @@ def fetch_files(store: Store, runs: Iterable[SelectedRun], tables: Collection[st
     before = {key for key, file in files.items() if has_size(store.folder / key, file.bytes)}
     problems = store.files.fetch(files.values())
     for key, problem in sorted(problems.items()):
-        raise DamagedRunError(f"{store.objects.describe(key)}: {problem}", _VERIFY)
+        verify = hints.Hint("wh.verify(deep=True)", "tw verify --deep")
+        hint = hints.fill("{} lists all problems", verify)
+        raise DamagedRunError(f"{store.objects.describe(key)}: {problem}", hint)
     new = [file.bytes for key, file in files.items() if key not in before]
     return Fetched(len(files), sum(file.bytes for file in files.values()), len(new), sum(new))
 
