@@ -498,23 +498,14 @@ def _is_cut_short(outcome: Outcome) -> bool:
 
 def _window(tables: Tables) -> TimeWindow:
     """First start and last end of the slices of a source; None if no slice has a time."""
-    import numpy as np
-
-    from tracewarehouse.ingest.tables.model import slabs
+    from tracewarehouse.ingest.tables.model import window
 
     activities = tables.get(ACTIVITIES)
     if activities is None:
         return None, None
     assert not hasattr(activities, "schema")
     timed = activities.valid("ts_ns") & activities.is_one_of("ph", ["X"])
-    if not timed.any():
-        return None, None
-    first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-    for part in slabs(len(timed)):
-        starts = activities.ints("ts_ns", part).values[timed[part]]
-        ends = starts + np.maximum(activities.ints("dur_ns", part).values[timed[part]], 0)
-        first, last = min(first, int(starts.min(initial=first))), max(last, int(ends.max(initial=last)))
-    return first, last
+    return window(activities, timed) if timed.any() else (None, None)
 
 
 def staged_in(folder: Path) -> list[Staged]:

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tracewarehouse.formats.base import ACTIVITIES, array_of, valid_of, values_of
-from tracewarehouse.formats.base import Doubles as Doubles
 from tracewarehouse.formats.base import Ints as Ints
 from tracewarehouse.ingest.resources import is_large, release_memory
 
@@ -147,11 +146,6 @@ class Columns:
             self._ints[name] = Ints(values_of(column, 0), valid_of(column))
         ints = self._ints[name]
         return ints if rows is None else Ints(picked(ints.values, rows), picked(ints.valid, rows))
-
-    def doubles(self, name: str, rows: Rows = None) -> Doubles:
-        """A DOUBLE column, or the given rows of it."""
-        column = self._taken(name, rows, pa.float64())
-        return Doubles(values_of(column, 0.0), valid_of(column))
 
     def flags(self, name: str, rows: Rows = None) -> NDArray[np.bool_]:
         """A BOOLEAN column, or the given rows of it; null is False."""

@@ -96,10 +96,6 @@ class Rules:
         """Category in Kineto's spelling → role."""
         return dict(self.categories.values())
 
-    def category(self, raw: str) -> tuple[str, str] | None:
-        """Category and role of a category as in the file; None if unknown."""
-        return self.categories.get(raw)
-
     @cached_property
     def quality(self) -> Mapping[str, QualityRule]:
         """Rule of `data_quality` → severity and source."""
@@ -197,13 +193,9 @@ class Rules:
         matches = self._computed(f"regexp_extract(text, {quote_text(pattern)}, 1)", texts)
         return [None if text is None else match for text, match in zip(texts, matches, strict=True)]
 
-    def numbers(self, texts: Sequence[str | None]) -> list[float | None]:
-        """Each text cast to DOUBLE by SQL; None if that fails."""
-        return self._computed("TRY_CAST(text AS DOUBLE)", texts)
-
-    def whole_numbers(self, texts: Sequence[str | None]) -> list[int | None]:
-        """Each text cast to BIGINT by SQL; None if that fails."""
-        return self._computed("TRY_CAST(text AS BIGINT)", texts)
+    def numbers(self, texts: Sequence[str | None], type_: str) -> list[Any]:
+        """Each text as a number of a type of SQL; None if it is none."""
+        return self._computed(f"TRY_CAST(text AS {type_})", texts)
 
     def query(self, sql: str, rows: pa.Table) -> pa.Table:
         """The result of SQL over the relation `given`, for operations that columns lack (JSON)."""
@@ -232,13 +224,10 @@ class Rules:
     def _computed(self, term: str, texts: Sequence[str | None]) -> list[Any]:
         """The value of the term, SQL over the column `text`, for each text."""
 
-        from tracewarehouse.duck.engine import shared
-
         def evaluate(texts: pa.Array) -> list[Any]:
-            with shared(1) as con:
-                con.register("tw_texts", pa.table({"place": range(len(texts)), "text": texts}))
-                rows = con.execute(f"SELECT {term} FROM tw_texts ORDER BY place").fetchall()
-            return [value for (value,) in rows]
+            given = pa.table({"place": range(len(texts)), "text": texts})
+            found: list[Any] = self.query(f"SELECT {term} FROM given ORDER BY place", given)[0].to_pylist()
+            return found
 
         return self._evaluated(term, evaluate, texts)
 

@@ -24,6 +24,7 @@ from tracewarehouse.ingest.tables.model import (
     is_known,
     is_slice,
     last_before,
+    last_of,
     last_reaching,
     latest_on_thread,
     selected_columns,
@@ -160,14 +161,12 @@ def find_allocations(columns: Columns, nesting: Nesting) -> tuple[Positions, Pos
     return rows, _operators(columns, nesting, rows, ts_ns, np.flatnonzero(ts_ns.valid), _open_operators)
 
 
-def allocation_slabs(
-    columns: Columns, rows: Positions, operators: Positions, slab_rows: int = SLAB_ROWS
-) -> Iterator[pa.Table]:
+def allocation_slabs(columns: Columns, rows: Positions, operators: Positions) -> Iterator[pa.Table]:
     """Table `memory_events` in slabs, at least one."""
-    for low in range(0, max(len(rows), 1), slab_rows):
-        part = rows[low : low + slab_rows]
+    for slab in slabs(max(len(rows), 1), SLAB_ROWS):
+        part = rows[slab]
         found = selected_columns(columns, part, _MEMORY_COLUMNS)
-        found |= {"event_id": bigint_column(part), "op_id": id_column(operators[low : low + slab_rows])}
+        found |= {"event_id": bigint_column(part), "op_id": id_column(operators[slab])}
         yield pa.table({name: found[name] for name in ("event_id", *_MEMORY_COLUMNS[:-1], "op_id", "step")})
 
 
@@ -332,11 +331,11 @@ def find_flows(columns: Columns, nesting: Nesting) -> FlowRows:
     return FlowRows(rows, start, bound)
 
 
-def flow_slabs(columns: Columns, flow_rows: FlowRows, slab_rows: int = SLAB_ROWS) -> Iterator[pa.Table]:
+def flow_slabs(columns: Columns, flow_rows: FlowRows) -> Iterator[pa.Table]:
     """Table `flows` in slabs, at least one."""
     roles = [ROLES.get(word) for word in columns.words("ph").to_pylist()]
-    for low in range(0, max(len(flow_rows.rows), 1), slab_rows):
-        rows, start, bound = (each[low : low + slab_rows] for each in flow_rows)
+    for slab in slabs(max(len(flow_rows.rows), 1), SLAB_ROWS):
+        rows, start, bound = (each[slab] for each in flow_rows)
         found = selected_columns(columns, rows, ("category", "flow_id", "name", "pid", "tid"))
         times = columns.ints("ts_ns", rows)
         found |= {
@@ -429,16 +428,13 @@ def _nearest(ends: FlowEnds, starts: Positions, wanted: Positions) -> Positions:
     starts = starts[::-1]
     before = last_before(group[starts], times[starts], group[wanted], times[wanted])
     after = last_before(group[starts], ~times[starts], group[wanted], ~times[wanted])
-    found = np.where(before < 0, after, before)
-    return np.where(found < 0, -1, np.append(starts, -1)[found])
+    return np.append(starts, -1)[np.where(before < 0, after, before)]
 
 
 def _first(ends: FlowEnds, starts: Positions, wanted: Positions) -> Positions:
     """The first start in the file with each end's id."""
     starts = starts[::-1]
-    same = np.zeros(len(starts) + len(wanted), np.int64)
-    found = last_before(ends.group[starts], same[: len(starts)], ends.group[wanted], same[len(starts) :])
-    return np.where(found < 0, -1, np.append(starts, -1)[found])
+    return np.append(starts, -1)[last_of(ends.group[starts], ends.group[wanted])]
 
 
 def calls_by_flow(columns: Columns, nesting: Nesting, calls: Calls, unlinked: Rows, ts: Times) -> Times:
@@ -472,11 +468,10 @@ def _gpu_flows(columns: Columns, times: Times) -> tuple[Rows, Rows]:
     wanted = np.isin(tail_key, head_key[head_key >= 0])
     tails, tail_key = tails[wanted], tail_key[wanted]
     # The latest of each key (the first of equal times) comes last.
-    order = np.lexsort((-np.arange(len(tails)), columns.ints("ts_ns", tails).values, tail_key))
-    position = np.searchsorted(tail_key[order], head_key, side="right") - 1
-    there = (head_key >= 0) & (position >= 0)
-    there[there] = tail_key[order[position[there]]] == head_key[there]
-    return heads[there], tails[order[position[there]]]
+    order = np.lexsort((-np.arange(len(tails)), columns.ints("ts_ns", tails).values))
+    found = last_of(tail_key[order], head_key)
+    there = found >= 0
+    return heads[there], tails[order[found[there]]]
 
 
 def _flow_keys(columns: Columns, rows: Rows) -> Numbers:

@@ -18,11 +18,13 @@ from tracewarehouse.ingest.naming import header_of
 from tracewarehouse.ingest.tables.model import (
     PASSES,
     LaunchState,
+    begin_group,
     bigint_column,
     distinct_combinations,
     encoded_texts,
     id_column,
     indexed_texts,
+    last_so_far,
     selected_columns,
     slabs,
     text_codes,
@@ -64,9 +66,9 @@ def stream_idle(columns: Columns, launches: Launches) -> StreamIdle:
     call = np.where(launches.runtime >= 0, launches.call_ts_ns, _UNKNOWN)
     lane = launches.lanes(columns)
     order = np.lexsort((launches.rows, call, end, launches.ts_ns, lane))
-    begins = np.ones(count, np.bool_)
-    begins[1:] = lane[order[1:]] != lane[order[:-1]]
-    latest = order[_latest_so_far(end[order], launches.rows[order], begins)]
+    begins = begin_group(lane[order])
+    # Of equal ends the last row.
+    latest = order[last_so_far(np.lexsort((launches.rows[order], end[order])), begins)]
     later = np.flatnonzero(~begins)
     reached = latest[later - 1]
     is_gap = launches.ts_ns[order[later]] > end[reached]
@@ -75,17 +77,6 @@ def stream_idle(columns: Columns, launches: Launches) -> StreamIdle:
     previous[after] = launches.rows[before]
     is_first[order[begins]] = True
     return StreamIdle(idle_ns, is_first, previous)
-
-
-def _latest_so_far(ends: Times, rows: Rows, begins: Flags) -> NDArray[np.int64]:
-    """For each activity of a stream the position of the latest end up to it; of equal ends the last row."""
-    by_end = np.lexsort((rows, ends))
-    rank = np.empty(len(ends), np.int64)
-    rank[by_end] = np.arange(len(ends))
-    # The offset ascends from stream to stream, so that one running maximum stays within each stream.
-    offset = np.cumsum(begins) * len(ends)
-    found: NDArray[np.int64] = by_end[np.maximum.accumulate(rank + offset) - offset]
-    return found
 
 
 _SLAB_ROWS: Final = 122_880
@@ -239,8 +230,7 @@ class Classes(NamedTuple):
 
     def part(self, some: slice) -> Classes:
         """Those of some of the activities."""
-        texts = self.activity[some], self.short_name[some]
-        return Classes(texts[0], self.kind[some], texts[1], self.is_copy[some])
+        return Classes(self.activity[some], self.kind[some], self.short_name[some], self.is_copy[some])
 
 
 def classify(columns: Columns, rules: Rules, launches: Launches, attribution: Attribution) -> Classes:

@@ -27,6 +27,7 @@ from tracewarehouse.ingest.tables.model import (
     Launches,
     LaunchState,
     Via,
+    are_repeated,
     bigint_column,
     categories_with_role,
     encoded_texts,
@@ -36,6 +37,7 @@ from tracewarehouse.ingest.tables.model import (
     id_column,
     is_slice,
     last_before,
+    last_of,
     latest_before,
     pairing_ids,
     selected_columns,
@@ -200,9 +202,7 @@ def _by_correlation(calls: Calls, ids: Times, ts: Times) -> Times:
 def _last_at(call_ids: Times, call_ts: Times, ids: Times, ts: Times, first: Times) -> Times:
     """The position of each id's last call that started by the time; one before its first call if none did."""
     last = np.where(call_ts[first] <= ts, first, first - 1)
-    shared = np.zeros(len(call_ids), np.bool_)
-    shared[1:] = call_ids[1:] == call_ids[:-1]
-    shared[:-1] |= shared[1:]
+    shared = are_repeated(call_ids)
     several = np.flatnonzero(shared[first] & (call_ids[first] == ids))
     if several.size:
         items = np.flatnonzero(shared)
@@ -223,10 +223,7 @@ def outermost_calls(calls: Calls) -> Times:
     ids = calls.correlation.values[with_id]
     order = with_id[np.argsort(ids, kind="stable")]
     ids = calls.correlation.values[order]
-    shared = np.zeros(len(order), np.bool_)
-    shared[1:] = ids[1:] == ids[:-1]
-    shared[:-1] |= shared[1:]
-    positions = np.flatnonzero(shared)
+    positions = np.flatnonzero(are_repeated(ids))
     if not positions.size:
         return order
     some = order[positions]
@@ -313,15 +310,8 @@ def syncs(columns: Columns, rules: Rules, calls: Calls) -> pa.Table:
 
 def _first_calls(columns: Columns, rows: Rows, calls: Calls) -> Rows:
     """The row of the first call with each row's correlation id, -1 for none."""
-    found = np.full(len(rows), -1, np.int32)
-    ids, paired = pairing_ids(columns, rows), calls.correlation.valid
-    wanted = np.flatnonzero(ids.valid)
-    if not wanted.size or not paired.any():
-        return found
-    call_ids = calls.correlation.values[paired]
-    order = np.lexsort((calls.rows[paired], calls.ts_ns[paired], call_ids))
-    call_ids = call_ids[order]
-    position = np.minimum(np.searchsorted(call_ids, ids.values[wanted]), len(order) - 1)
-    there = call_ids[position] == ids.values[wanted]
-    found[wanted[there]] = calls.rows[paired][order[position[there]]]
-    return found
+    ids, with_id = pairing_ids(columns, rows), np.flatnonzero(calls.correlation.valid)
+    # In reverse order the first call is the last.
+    order = with_id[np.argsort(calls.ts_ns[with_id], kind="stable")[::-1]]
+    found = np.where(ids.valid, last_of(calls.correlation.values[order], ids.values), -1)
+    return np.append(calls.rows[order], np.int32(-1))[found]

@@ -547,15 +547,42 @@ def last_before(
     return np.where(same, found, -1)
 
 
+def last_of(groups: Positions, wanted: Positions) -> NDArray[np.int64]:
+    """The last item of each wanted group, -1 for none."""
+    same = np.zeros(len(groups) + len(wanted), np.int64)
+    return last_before(groups, same[: len(groups)], wanted, same[len(groups) :])
+
+
+def are_repeated(values: NDArray[Any]) -> Flags:
+    """Whether each of some sorted values equals the one before or after it."""
+    same = np.flatnonzero(values[1:] == values[:-1])
+    found = np.zeros(len(values), np.bool_)
+    found[same] = found[same + 1] = True
+    return found
+
+
+def begin_group(groups: NDArray[Any]) -> Flags:
+    """Whether each of some rows, which are sorted by group, is the first of its group."""
+    begins = np.ones(len(groups), np.bool_)
+    begins[1:] = groups[1:] != groups[:-1]
+    return begins
+
+
+def last_so_far(order: Positions, begins: Flags) -> Numbers:
+    """Of the rows of each group up to each one, the row that comes last in the order; see `begin_group`."""
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    # The offset ascends from group to group, so that one running maximum stays within each group.
+    offset = np.cumsum(begins) * len(order)
+    found: Numbers = order[np.maximum.accumulate(rank + offset) - offset]
+    return found
+
+
 def latest_before(groups: NDArray[Any], ends: Numbers) -> tuple[Numbers, Flags]:
     """For rows sorted by group: the latest end of earlier rows of the group, and whether there are any."""
-    starts = np.ones(len(ends), np.bool_)
-    starts[1:] = groups[1:] != groups[:-1]
-    ranked, rank = np.unique(ends, return_inverse=True)
-    # The offset ascends from group to group, so that one running maximum stays within each group.
-    offset = (np.cumsum(starts) - 1) * len(ranked)
-    highest = np.maximum.accumulate(rank + offset) - offset
-    return ranked[np.append(0, highest[:-1])[: len(ends)]], ~starts
+    begins = begin_group(groups)
+    latest = ends[last_so_far(np.argsort(ends, kind="stable"), begins)]
+    return np.append(ends[:1], latest[:-1]), ~begins
 
 
 def covered_ns(owner: Positions, start: Times, dur: Times, count: int) -> Times:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from tracewarehouse.ingest.tables.model import (
     Nesting,
+    are_repeated,
     enclosing,
     has_role,
     is_slice,
@@ -137,10 +138,7 @@ def _nesting_order(
     order = np.argsort(ts, kind="stable")
     ts = ts[order]
     # Of equal starts the longest comes first.
-    same = np.flatnonzero(ts[1:] == ts[:-1])
-    tied = np.zeros(len(order), np.bool_)
-    tied[same] = tied[same + 1] = True
-    positions = np.flatnonzero(tied)
+    positions = np.flatnonzero(are_repeated(ts))
     order[positions] = order[positions][np.lexsort((-dur[order[positions]], ts[positions]))]
     for number, first in enumerate(lanes[:-1].tolist()):
         ts[first : lanes[number + 1]] += low - number * span

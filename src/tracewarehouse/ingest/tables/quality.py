@@ -20,6 +20,7 @@ from tracewarehouse.ingest.tables.model import (
     QualityInput,
     RuleHits,
     Via,
+    are_repeated,
     flags,
     group_numbers,
     is_slice,
@@ -309,10 +310,8 @@ def _starting_together(columns: Columns, slices: Flags) -> Flags:
     starts = np.concatenate(parts) if parts else np.empty(0, np.int64)
     if (starts[1:] < starts[:-1]).any():
         return slices
-    is_equal = starts[1:] == starts[:-1]
-    found = np.zeros(len(slices), np.bool_)
-    rows = np.flatnonzero(slices)
-    found[rows[1:][is_equal]] = found[rows[:-1][is_equal]] = True
+    found = slices.copy()
+    found[slices] = are_repeated(starts)
     return found
 
 
@@ -346,7 +345,7 @@ def _epoch_zero(given: QualityInput) -> RuleHits:
 
 def _written_as_zero(given: QualityInput, rows: Positions) -> Flags:
     """Whether the start of each row is the number 0 in the file."""
-    numbers = given.rules.numbers(given.columns.texts("ts_text", rows).to_pylist())
+    numbers = given.rules.numbers(given.columns.texts("ts_text", rows).to_pylist(), "DOUBLE")
     return np.array([number == 0 for number in numbers], np.bool_)
 
 

@@ -20,11 +20,14 @@ from tracewarehouse.ingest.tables.kernels import KINDS
 from tracewarehouse.ingest.tables.model import (
     LOADER,
     LaunchState,
+    are_repeated,
+    begin_group,
     bigint_column,
     encoded_texts,
     flags,
     id_column,
     last_before,
+    last_so_far,
     start_and_end,
     thread_numbers,
 )
@@ -62,11 +65,7 @@ class _Intervals(Struct, frozen=True):
         rows, thread, start, end = rows[order], thread[order], start[order], end[order]
         # Of equal ends the shortest interval counts, of equal intervals the first.
         by_end = np.lexsort((-np.arange(len(rows)), -start, end))
-        rank = np.empty(len(rows), np.int64)
-        rank[by_end] = np.arange(len(rows))
-        # The offset ascends from thread to thread, so that one running maximum stays within each thread.
-        offset = np.cumsum(np.diff(thread, prepend=thread[:1]) != 0) * len(rows)
-        return cls(rows, thread, start, end, by_end[np.maximum.accumulate(rank + offset) - offset])
+        return cls(rows, thread, start, end, last_so_far(by_end, begin_group(thread)))
 
     def latest_at(self, thread: Numbers, at_ns: Times) -> Positions:
         """Of the intervals of each thread that start by each time, the one that ends last; -1 for none."""
@@ -213,10 +212,7 @@ def _gaps(launches: Launches, end: Times) -> tuple[_Gaps, Positions, Times, Flag
     """
     order = np.argsort(launches.ts_ns, kind="stable")
     ts = launches.ts_ns[order]
-    same = np.flatnonzero(ts[1:] == ts[:-1])
-    is_tied = np.zeros(len(order), np.bool_)
-    is_tied[same] = is_tied[same + 1] = True
-    tied = np.flatnonzero(is_tied)
+    tied = np.flatnonzero(are_repeated(ts))
     some = order[tied]
     call = np.where(launches.runtime >= 0, launches.call_ts_ns, _LAST)
     order[tied] = some[np.lexsort((some, launches.stream[some], call[some], end[some], ts[tied]))]

@@ -80,7 +80,7 @@ def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -
         lengths = np.diff(np.append(first, len(threads)))
         return _steps(columns, rows, np.arange(len(rows)) - np.repeat(first, lengths))
     numbers = np.full(len(names.words), -1, np.int64)
-    numbers[used] = [-1 if number is None else number for number in rules.whole_numbers(found)]
+    numbers[used] = [-1 if number is None else number for number in rules.numbers(found, "BIGINT")]
     step = numbers[columns.codes("name", rows).codes]
     rows, step, threads = rows[step >= 0], step[step >= 0], threads[step >= 0]
     # The steps of the threads on which the numbers rise.
