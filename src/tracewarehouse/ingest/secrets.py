@@ -313,9 +313,7 @@ class SecretRemoval(Struct, frozen=True, dict=True):
         Raises UnknownName for a run that readers do not see, TwError where a rank cannot be built again; then
         nothing is published.
         """
-        version = self.store.newest(run)
-        if version is None:
-            raise UnknownName("run", run, self.store.runs())
+        version = self.store.existing(run)
         name = run_name(clean_name(self._redactor, version.run))[0]
         clean: Mapping[str, str] = json.loads(self._redactor.text(json.dumps(dict(version.labels)))[0])
         # What changes of the labels.

@@ -323,7 +323,7 @@ def has_damage(store: Store, source: RankSource) -> bool:
     In an object store only sizes are compared: its files would be downloaded for the rest.
     """
     if store.is_remote:
-        return store.missing_file([source]) is not None
+        return bool(store.missing_files([source]))
     return any(fault(store.path(file.path), file, Level.FOOTER) is not None for file in source.files)
 
 

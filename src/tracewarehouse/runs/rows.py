@@ -204,7 +204,7 @@ def run_row(version: RunVersion) -> dict[str, Any]:
         "ranks_expected": expected_ranks(version),
         "device_names": _texts(ranks, "device_name"),
         "framework_versions": _texts(ranks, "framework_version"),
-        "schema_versions": {table: numbers[-1] for table, numbers in version.table_versions().items()},
+        "schema_versions": {table: numbers[-1] for table, numbers in version.summary.tables.items()},
         "tool_version": version.tool,
         "ingested_at": parse_utc(max((rank.committed_at for rank in ranks), default=version.created_at)),
         "version": version.number,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.contract import Ref
-from tracewarehouse.errors import UnknownName, WarehouseError
+from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage.commits import now
 from tracewarehouse.storage.model import (
     EXPIRED,
@@ -59,7 +59,7 @@ class Compaction(Struct, frozen=True, dict=True):
     @property
     def files_before(self) -> int:
         """The number of Parquet files that the version reads."""
-        return len({file.path for source in self.version.sources for file in source.files})
+        return len(self.version.paths)
 
     @property
     def files_after(self) -> int:
@@ -128,9 +128,7 @@ def compact(
     Sources keep their identity, so recorded results stay valid. A rank that another call changes meanwhile
     keeps what that call published. Raises UnknownName, WarehouseError for a damaged file.
     """
-    head = store.head(run)
-    if head.number == 0 or head.tombstone:
-        raise UnknownName("run", run, store.runs())
+    head = store.existing(run)
     planned = plan(head, target_bytes, least_bytes)
     bytes_before, count = head.bytes, planned.files_before
     if dry_run or not planned.files:
@@ -144,8 +142,7 @@ def compact(
         published = store.publish(head.run, Changes(sources=sources, replaces=replaces, compacted=described))
     skipped = {source.rank for source in sources if published.outcome[source.name] != "replaced"}
     version = published.version or store.head(run)
-    files = len({file.path for source in version.sources for file in source.files})
-    ranks, rewritten = tuple(sorted(skipped)), len(planned.replaced)
+    files, ranks, rewritten = len(version.paths), tuple(sorted(skipped)), len(planned.replaced)
     return Compacted(version.run, version.number, count, files, bytes_before, version.bytes, rewritten, ranks)
 
 
@@ -212,9 +209,7 @@ def expire(store: Store, run: str, expiring: Expiring, dry_run: bool = False) ->
 
     Ingesting the same trace again restores them. Raises UnknownName.
     """
-    head = store.head(run)
-    if head.number == 0 or head.tombstone:
-        raise UnknownName("run", run, store.runs())
+    head = store.existing(run)
     old_sources = {source.name: source for source in head.sources if _dropped(source, expiring)}
     changed = {name: _without(source, expiring) for name, source in old_sources.items()}
     report = _report(head, old_sources, changed)
@@ -229,7 +224,7 @@ def expire(store: Store, run: str, expiring: Expiring, dry_run: bool = False) ->
         published = store.publish(head.run, Changes(sources=committed, replaces=replaces))
     skipped = sorted({source.rank for source in committed if published.outcome[source.name] != "replaced"})
     version = published.version or store.head(run)
-    for path in dropped - {file.path for source in version.sources for file in source.files}:
+    for path in dropped - version.paths:
         store.files.forget(path)
     return replace(report, version=version.number, skipped_ranks=tuple(skipped))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Literal, TypeVar, TypeVarTuple
@@ -241,8 +241,7 @@ class Brief(Struct, frozen=True, gc=False):
         time = datetime.fromisoformat(self.ingested_at)
         epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
         since_epoch = (time if time.tzinfo else time.replace(tzinfo=epoch.tzinfo)) - epoch
-        seconds = since_epoch.days * 86_400 + since_epoch.seconds
-        return seconds * 10**9 + since_epoch.microseconds * 1_000, self.run
+        return since_epoch // timedelta(microseconds=1) * 1_000, self.run
 
 
 class UnreadableRun(Struct, frozen=True):
@@ -436,10 +435,6 @@ class RunVersion(Struct, frozen=True, dict=True):
     def paths(self) -> frozenset[str]:
         """The keys of its files."""
         return frozenset(file.path for source in self.sources for file in source.files)
-
-    def table_versions(self) -> dict[str, tuple[int, ...]]:
-        """Table → the versions its sources hold of it, ascending."""
-        return dict(self.summary.tables)
 
     def shares(self, tables: Collection[str]) -> Iterator[tuple[int, int, TableFile]]:
         """Position and rank of each source with its share of each file of these tables."""

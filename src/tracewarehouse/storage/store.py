@@ -204,7 +204,7 @@ class Store(Versions):
         for commit in commits.earlier(self.objects, members, self.usable_since()):
             settled = self.settled(run) | {one.source.name for one in self.pending(run)}
             is_new = commit.name not in settled and settled.isdisjoint(one.name for one in commit.sources)
-            if is_new and self.missing_file(commit.sources) is None:
+            if is_new and not self.missing_files(commit.sources):
                 return commit.sources
         return ()
 
@@ -276,12 +276,12 @@ class Store(Versions):
     def _check_files(self, sources: Sequence[RankSource]) -> None:
         """Raises WarehouseError for files that `clean` deleted; it spares recent ones: no requests."""
         recent = datetime.now(UTC) - _SPARED
-        missing = self.missing_file(
+        older = [
             one
             for one in sources
             if not (self.is_remote and datetime.fromisoformat(one.committed_at) > recent)
-        )
-        if missing is not None:
+        ]
+        for missing in sorted(self.missing_files(older)):
             holds = (one.rank for one in sources for file in one.files if file.path == missing)
             raise WarehouseError(
                 f"{self.objects.describe(missing)}: removed by tw clean of another process before rank"

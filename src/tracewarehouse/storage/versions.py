@@ -174,6 +174,12 @@ class Versions:
         version = self.head(run)
         return None if version.number == 0 or version.tombstone else version
 
+    def existing(self, run: str) -> RunVersion:
+        """The newest version of a run; raises UnknownName if readers see no such run."""
+        if (version := self.newest(run)) is None:
+            raise UnknownName("run", run, self.runs())
+        return version
+
     def head(self, run: str) -> RunVersion:
         """The newest version, which may be a tombstone; version 0 if nothing was ever published.
 
@@ -537,10 +543,6 @@ class Versions:
         sizes = {file.path: file.bytes for source in sources for file in source.files}
         found = self.stored_sizes(sizes)
         return frozenset(key for key, size in sizes.items() if found.get(key) != size)
-
-    def missing_file(self, sources: Iterable[RankSource]) -> str | None:
-        """A file of these sources that is missing or of another size; None if there is none."""
-        return min(self.missing_files(sources), default=None)
 
     def headers(self, sources: Iterable[RankSource]) -> dict[str, str]:
         """The header (JSON) of each source, by the source's name, from the commits.

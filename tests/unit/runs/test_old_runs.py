@@ -99,7 +99,7 @@ def test_a_command_of_a_later_release_writes_nothing(stored: Path, sql: Path, co
 
 def test_a_history_remains_one_series(later: Warehouse) -> None:
     ingest(later, "c", 0, 1)
-    assert later.store.newest("c").table_versions()["kernels"] == (2,)  # type: ignore[union-attr]
+    assert later.store.newest("c").summary.tables["kernels"] == (2,)  # type: ignore[union-attr]
     later.record(analyses=["step_summary", "kernel_summary"])
     for metric in ("step_time", "kernel_summary.sum_ns"):
         (series,) = later.history(metric).series
@@ -150,8 +150,8 @@ def test_upgrade_rebuilds_only_what_is_outdated(later: Warehouse) -> None:
     assert before is not None
     assert later.upgrade().lines == ("kernels@2 was rebuilt for a", "kernels@2 was rebuilt for b")
     after = later.store.newest("a")
-    assert after is not None and after.table_versions() == {**before.table_versions(), "kernels": (2,)}
-    for table in before.table_versions().keys() - {"kernels"}:
+    assert after is not None and after.summary.tables == {**before.summary.tables, "kernels": (2,)}
+    for table in before.summary.tables.keys() - {"kernels"}:
         assert after.scan_plan(table, 1) == before.scan_plan(table, 1)
     assert len(later.analyze("waves")) == 4 and later.verify() == []
     assert later.upgrade().lines == ()

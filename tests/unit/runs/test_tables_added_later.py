@@ -29,7 +29,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         wh.ingest(folder / "run", run=run, jobs=1)
     without_tables(wh, "old")
     version = wh.store.newest("old")
-    assert version is not None and not version.table_versions().keys() & set(ADDED)
+    assert version is not None and not version.summary.tables.keys() & set(ADDED)
     return wh.root
 
 

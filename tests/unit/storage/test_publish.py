@@ -156,7 +156,7 @@ def test_rebuilt_tables_replace_those_of_the_same_source_only(store: Store) -> N
     assert bring(store, 0, tables={"events": 40}, rebuilt=True).outcome == {0: "replaced"}
     version = store.newest("run")
     assert version is not None
-    assert version.table_versions() == {"events": (1,)}
+    assert version.summary.tables == {"events": (1,)}
     assert bring(store, 0, content="b", rebuilt=True).outcome == {0: "conflict"}
     assert bring(store, 5, rebuilt=True).outcome == {5: "conflict"}
 

@@ -47,11 +47,11 @@ def test_a_table_of_another_version_is_stored_beside_the_old_one(tmp_path: Path,
     assert upgrade(store, newer, ["job"]) == (("runtime@2 was rebuilt for job",), {})
     after = store.newest("job")
     assert after is not None and after.number == 2
-    assert after.table_versions()["runtime"] == (1, 2)
+    assert after.summary.tables["runtime"] == (1, 2)
     assert rows(store, after, "runtime", 2) == [
         (rank, "cudaLaunchKernel") for rank in range(3) for _ in range(3)
     ]
-    for table in before.table_versions():
+    for table in before.summary.tables:
         assert after.scan_plan(table, 1) == before.scan_plan(table, 1)
     assert store.verify() == []
     assert [source.facts["tables"]["runtime"] for source in after.sources] == [[1, 2]] * 3  # type: ignore[index]
