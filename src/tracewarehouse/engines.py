@@ -64,60 +64,21 @@ class Task(Protocol):
 
 
 class TaskFailure(Struct, frozen=True):
-    """Why a task has no result; `details` is a traceback for developers.
-
-    `transient`: the disk, the memory or the process failed, so the same task may succeed later.
-    """
+    """Why a task has no result; `details` is a traceback for developers."""
 
     message: str
     hint: str | None = None
     details: str = ""
-    transient: bool = False
 
 
 class StoreFailed(TaskFailure, frozen=True):
     """The task raised StoreUnavailable; `transient` if the store did not answer."""
 
+    transient: bool = False
+
 
 class WorkerDied(TaskFailure, frozen=True):
     """The worker process died while it ran the task."""
-
-
-class Engine(Protocol):
-    """Runs tasks, at most `slots` at a time. Use it as a context manager, or call `close`."""
-
-    @property
-    def name(self) -> str:
-        """The name on the command line, such as `local`."""
-
-    @property
-    def slots(self) -> int:
-        """How many tasks run at a time."""
-
-    @property
-    def on_this_machine(self) -> bool:
-        """Whether all workers read the files of this machine."""
-
-    def __enter__(self) -> Engine:
-        """The engine itself."""
-
-    def __exit__(self, *_: object) -> None:
-        """Close the engine."""
-
-    def run(
-        self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
-    ) -> Iterator[tuple[int, object]]:
-        """Yield the number of each task with its result or TaskFailure, once each, in order of completion.
-
-        A task whose worker dies runs once more, alone: the memory of the other tasks may have caused it.
-        Without `retry` it yields WorkerDied.
-        """
-
-    def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
-        """Like `run`, one task after the other, each without any other task beside it."""
-
-    def close(self) -> None:
-        """Stop the workers that this engine started."""
 
 
 def results_in_order(engine: Engine, tasks: Sequence[Task]) -> list[object]:
@@ -137,12 +98,10 @@ def results_in_order(engine: Engine, tasks: Sequence[Task]) -> list[object]:
 
 def task_failure(error: Exception) -> TaskFailure:
     """The failure of a task that raised an error, in its handler; an interrupt is raised again."""
-    cause = error.__cause__ if isinstance(error, TwError) else error
-    is_transient = isinstance(cause, OSError | MemoryError)
     if isinstance(error, StoreUnavailable):
         return StoreFailed(error.message, error.hint, traceback.format_exc(), error.is_transient)
     if isinstance(error, TwError):
-        return TaskFailure(error.message, error.hint, traceback.format_exc(), is_transient)
+        return TaskFailure(error.message, error.hint, traceback.format_exc())
     if is_interrupt(error):
         raise KeyboardInterrupt from error
     if isinstance(error, MemoryError):
@@ -153,16 +112,19 @@ def task_failure(error: Exception) -> TaskFailure:
             "internal error; please report it", "internal error; rerun with --debug and report it"
         )
         message = f"{type(error).__name__}: {reason}"
-    return TaskFailure(message, hint, traceback.format_exc(), is_transient)
+    return TaskFailure(message, hint, traceback.format_exc())
 
 
 _OUT_OF_MEMORY = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
-_DIED = WorkerDied("the worker process died", _OUT_OF_MEMORY, transient=True)
-_DIED_TWICE = WorkerDied("the worker process died twice", _OUT_OF_MEMORY, transient=True)
+_DIED = WorkerDied("the worker process died", _OUT_OF_MEMORY)
+_DIED_TWICE = WorkerDied("the worker process died twice", _OUT_OF_MEMORY)
 
 
 class LocalEngine:
-    """Up to `jobs` worker processes. With one job or task, it runs in this process unless it `is_apart`."""
+    """Up to `jobs` worker processes. With one job or task, it runs in this process unless it `is_apart`.
+
+    `slots`: how many tasks run at a time; `on_this_machine`: whether all workers read its files.
+    """
 
     name = "local"
     on_this_machine = True
@@ -185,7 +147,11 @@ class LocalEngine:
     def run(
         self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
     ) -> Iterator[tuple[int, object]]:
-        """See `Engine.run`."""
+        """Yields the number of each task with its result or TaskFailure, once each, in order of completion.
+
+        A task whose worker dies runs once more, alone: the memory of the other tasks may have caused it.
+        Without `retry` it yields WorkerDied.
+        """
         if not self._is_apart and (self.slots == 1 or len(tasks) <= 1):
             for number, task in enumerate(tasks):
                 try:
@@ -205,7 +171,7 @@ class LocalEngine:
             yield lost[index], value
 
     def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
-        """See `Engine.run_alone`; each task runs in a worker process."""
+        """Like `run`, one task after the other, each in a worker process without any other task beside it."""
         for number in range(len(tasks)):
             lost: list[int] = []
             yield from self._run(tasks, [number], 1, progress, lost)
@@ -402,11 +368,11 @@ class ClusterEngine:
     def run(
         self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
     ) -> Iterator[tuple[int, object]]:
-        """See `Engine.run`; tasks do not report their progress."""
+        """See `LocalEngine.run`; tasks do not report their progress."""
         yield from self._run_some(tasks, 2 * self.slots if tasks else 1)
 
     def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
-        """See `Engine.run_alone`."""
+        """See `LocalEngine.run_alone`."""
         yield from self._run_some(tasks, 1)
 
     def _run_some(self, tasks: Sequence[Task], at_once: int) -> Iterator[tuple[int, object]]:
@@ -519,12 +485,12 @@ class RayEngine(ClusterEngine):
         try:
             return self._ray.get(done)
         except errors.OutOfMemoryError as error:
-            return WorkerDied("the worker ran out of memory", _last_line(error), transient=True)
+            return WorkerDied("the worker ran out of memory", _last_line(error))
         except errors.WorkerCrashedError as error:
-            return WorkerDied(_DIED_AGAIN, _MORE_MEMORY, _last_line(error), transient=True)
+            return WorkerDied(_DIED_AGAIN, _MORE_MEMORY, _last_line(error))
         except (errors.NodeDiedError, errors.LocalRayletDiedError) as error:
             hint = "ray status lists the nodes; run it again when they are up"
-            return WorkerDied("a node of the Ray cluster was lost", hint, _last_line(error), transient=True)
+            return WorkerDied("a node of the Ray cluster was lost", hint, _last_line(error))
         except errors.RayError as error:
             return TaskFailure(f"Ray: {_last_line(error)}", "tracewarehouse must be installed on every node")
 
@@ -620,7 +586,7 @@ class SparkEngine(ClusterEngine):
         except Exception as error:  # of Py4J, with the text of Spark's
             message = str(error)
             if "Python worker exited unexpectedly" in message or "ExecutorLostFailure" in message:
-                return WorkerDied(_DIED_AGAIN, _MORE_MEMORY, message, transient=True)
+                return WorkerDied(_DIED_AGAIN, _MORE_MEMORY, message)
             reason = message.partition("\n")[0]
             return TaskFailure(f"Spark: {reason}", "tracewarehouse must be installed on every node", message)
 
@@ -680,6 +646,8 @@ def _last_line(error: BaseException) -> str:
     return str(error).strip().rpartition("\n")[2] or type(error).__name__
 
 
+# It runs tasks, at most `slots` at a time. Use it as a context manager, or call `close`.
+Engine: TypeAlias = LocalEngine | ClusterEngine
 # An engine, which stays open, or the name of one that is made for the call.
 EngineOrName: TypeAlias = Engine | str
 NAMES: Final = ("local", "ray", "spark")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -41,22 +41,6 @@ class Match(Struct, frozen=True):
 
     run: str
     number: int | None = None
-
-
-class RunIndex(Protocol):
-    """Runs that selectors can match; `names` and `attributes` read only versions of the requested runs."""
-
-    def find(self, run: str, number: int | None) -> str | None:
-        """The stored spelling of a run with exactly this name and version (None: any); None without one."""
-
-    def names(self, prefix: str = "") -> Sequence[str]:
-        """The names of all runs, or of those with a prefix."""
-
-    def attributes(self, run: str) -> Brief:
-        """What selectors match: name, labels, first event and time of ingest."""
-
-    def removed(self, run: str) -> str | None:
-        """The last readable version of a removed run, as `run@v1`; None if it was not removed."""
 
 
 def match_runs(selectors: Iterable[str], index: RunIndex) -> tuple[Match, ...]:
@@ -237,7 +221,7 @@ class SelectedRun(Struct, frozen=True, gc=False):
 
 
 class StoredRuns:
-    """The runs of a store, as a `RunIndex`."""
+    """The runs of a store; `names` and `attributes` read only versions of the requested runs."""
 
     def __init__(self, store: Store, every: Sequence[Brief] | None = None) -> None:
         self.store, self._every = store, every
@@ -245,7 +229,7 @@ class StoredRuns:
         self._found: dict[str, RunVersion] = {}
 
     def find(self, run: str, number: int | None) -> str | None:
-        """The stored spelling of a run with exactly this name; None without one."""
+        """The stored spelling of a run with exactly this name and version (None: any); None without one."""
         try:
             version = self.store.newest(run) if number is None else self.store.get(run, number)
         except (ParamError, UnknownName):
@@ -379,7 +363,7 @@ def in_order(selected: Iterable[SelectedRun]) -> tuple[SelectedRun, ...]:
 
 
 class _SelectedRuns:
-    """The runs of a selection, as a `RunIndex`."""
+    """The runs of a selection, as `StoredRuns`."""
 
     def __init__(self, selected: Sequence[SelectedRun]) -> None:
         self.versions = {run.run: run.version for run in selected}
@@ -397,3 +381,7 @@ class _SelectedRuns:
 
     def removed(self, run: str) -> str | None:
         return None
+
+
+# Runs that selectors can match.
+RunIndex: TypeAlias = StoredRuns | _SelectedRuns

@@ -37,39 +37,34 @@ from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import delete_unused, file_time, is_unused, lease_start
 
 
-class KeepRules(Struct, frozen=True):
-    """`replaced_before`: a version whose rows a later version also has goes if it was replaced before this.
-
-    `versions_before`: any other version goes if it was replaced before this. `acknowledged`: sources of the
-    run that an acknowledgement refers to; the last version of each stays.
-    """
-
-    replaced_before: datetime
-    versions_before: datetime
-    acknowledged: Collection[str] = ()
-
-
 def last_removal(history: Sequence[RunVersion], before: datetime) -> int:
     """The number of the last removal before this time; earlier versions are not kept."""
     removals = (version.number for version in history if version.tombstone and _created(version) < before)
     return max(removals, default=0)
 
 
-def kept_versions(history: Sequence[RunVersion], rules: KeepRules) -> frozenset[int]:
+def kept_versions(
+    history: Sequence[RunVersion],
+    replaced_before: datetime,
+    versions_before: datetime,
+    acknowledged: Collection[str] = (),
+) -> frozenset[int]:
     """The numbers to keep of the versions of a run, which are given oldest first.
 
-    The newest version and the newest removal stay, and what the rules keep. A label keeps nothing.
+    The newest version and the newest removal stay. A version whose rows a later version also has goes if it
+    was replaced before `replaced_before`, any other if before `versions_before`; but the last version of each
+    source that is `acknowledged` stays. A label keeps nothing.
     """
     if not history:
         return frozenset()
-    first_number = last_removal(history, rules.replaced_before)
+    first_number = last_removal(history, replaced_before)
     removals = [version.number for version in history if version.tombstone]
     numbers = {history[-1].number, *removals[-1:]}
     later, later_sources = {_content(history[-1])}, {history[-1].source}
     for version, following in reversed(list(pairwise(history))):
         content, replaced_at = _content(version), _created(following)
-        limit = rules.replaced_before if content in later else rules.versions_before
-        is_acknowledged = version.source in rules.acknowledged and version.source not in later_sources
+        limit = replaced_before if content in later else versions_before
+        is_acknowledged = version.source in acknowledged and version.source not in later_sources
         if version.number >= first_number and (is_acknowledged or replaced_at >= limit):
             numbers.add(version.number)
         later.add(content)
@@ -149,8 +144,8 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
         if _is_uncertain(store, run, history, first_number):
             skipped.add(run)
             continue
-        rules = KeepRules(before, versions_before, acknowledged.get(run, ()))
-        planned[run] = _run(store, run, history, kept_versions(history, rules), before)
+        kept = kept_versions(history, before, versions_before, acknowledged.get(run, ()))
+        planned[run] = _run(store, run, history, kept, before)
     kept_files = named_files(store.objects).union(*(of_run.files for of_run in planned.values()))
     sources = frozenset[tuple[str, str]]().union(*(of_run.kept_contents for of_run in planned.values()))
     dead_data = tuple(key for key in old_data if key not in kept_files and layout.run_of(key) not in skipped)

@@ -14,12 +14,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.column_copies import LARGE_BYTES, copy_columns
 from tracewarehouse.storage.model import TableFile
-from tracewarehouse.storage.objects import ColumnCopies, Objects
+from tracewarehouse.storage.objects import ColumnCopies, LocalObjects, Objects
 from tracewarehouse.storage.parquet_file import content_fault, has_size
 from tracewarehouse.temp_folders import cache_folder, is_unused, locked_folder
 
@@ -234,3 +235,7 @@ def _end_lease(own: tuple[int, Path], held: ExitStack) -> None:
     if own[0] == os.getpid() and own in _leases:
         del _leases[own]
         held.close()
+
+
+# Files of a warehouse on this machine: its data files, read by path, and a folder for its own use.
+LocalFiles: TypeAlias = LocalObjects | Mirror

@@ -137,36 +137,6 @@ class ColumnCopies(Struct, frozen=True):
     copies: dict[str, Path] = {}
 
 
-class LocalFiles(Protocol):
-    """Files of a warehouse on this machine: its data files, read by path, and a folder for its own use."""
-
-    @property
-    def folder(self) -> Path:
-        """A folder for staging, the shell file and the redaction policy."""
-
-    def path(self, key: str) -> Path:
-        """The local path of an object, which does not exist if there is no such object."""
-
-    def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
-        """Makes data files available at their paths while this process runs; key → problem of the others.
-
-        With `again`, files are downloaded again, to compare the originals with their versions.
-        """
-
-    def copy_columns(self, files: Iterable[TableFile], columns: ColumnCopies) -> None:
-        """Adds checked copies of files of which `fetch` would download much more than the columns."""
-
-    def copy(self, keys: Iterable[str]) -> None:
-        """Makes recorded results available at their paths, many at once."""
-
-    def budget(self) -> int | None:
-        """The limit on local copies in bytes; None if the files are not copies."""
-
-    def for_now(self) -> AbstractContextManager[None]:
-        """Copies that are used for the first time in this context may be deleted after it."""
-
-    def forget(self, key: str) -> None:
-        """Deletes the local copy of a damaged file, if it is only a copy."""
 
 
 # Concurrent requests to write a file or folder to the disk.

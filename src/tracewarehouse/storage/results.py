@@ -24,11 +24,13 @@ from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CLASSIFIED, Json, RunVersion
-from tracewarehouse.storage.objects import LocalFiles, Objects
+from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.parquet_file import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tracewarehouse.storage.mirror import LocalFiles
 
 T = TypeVar("T")
 

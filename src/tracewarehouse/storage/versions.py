@@ -18,7 +18,7 @@ from tracewarehouse.errors import DamagedRunError, StoreUnavailable, TwError, Un
 from tracewarehouse.storage import codec, commits, layout, results
 from tracewarehouse.storage.codec import Entry
 from tracewarehouse.storage.layout import CommitName, run_key
-from tracewarehouse.storage.mirror import Mirror
+from tracewarehouse.storage.mirror import LocalFiles, Mirror
 from tracewarehouse.storage.model import (
     Brief,
     Json,
@@ -31,7 +31,7 @@ from tracewarehouse.storage.model import (
     UnreadableRun,
 )
 from tracewarehouse.storage.objects import Entry as Listed
-from tracewarehouse.storage.objects import LocalFiles, LocalObjects, Objects
+from tracewarehouse.storage.objects import LocalObjects, Objects
 from tracewarehouse.storage.results import Recorded, RecordedAnalysis
 from tracewarehouse.temp_folders import lease_start
 

@@ -157,7 +157,7 @@ def test_a_lost_node_is_named_as_such(name: str, message: str) -> None:
     engine = RayEngine()
     engine._ray = _ray_that_raises(name)
     found = engine._result(None)
-    assert isinstance(found, WorkerDied) and found.transient
+    assert isinstance(found, WorkerDied)
     assert found.message == message
     assert "--jobs" not in cli_text(found.hint or "")
     assert "out of memory" not in (found.hint or "") or name == "WorkerCrashedError"

@@ -17,7 +17,7 @@ from storage_sources import TABLES, commit, seen, staged, table, versions_of
 from tracewarehouse import upkeep
 from tracewarehouse.errors import UnknownName, WarehouseError
 from tracewarehouse.storage import compact as compaction
-from tracewarehouse.storage.clean import KeepRules, clean, kept_versions
+from tracewarehouse.storage.clean import clean, kept_versions
 from tracewarehouse.storage.compact import compact, plan
 from tracewarehouse.storage.model import Changes, Compacted, RunVersion, Staged, StagedTable
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS
@@ -211,23 +211,23 @@ def test_the_command(store: Store) -> None:
 # Which versions a clean keeps
 
 
-def rules(acknowledged: tuple[str, ...] = (), *, days: float = 30) -> KeepRules:
+def rules(acknowledged: tuple[str, ...] = (), *, days: float = 30) -> tuple[Any, ...]:
     now = datetime.now(UTC)
-    return KeepRules(now + timedelta(seconds=1), now - timedelta(days=days), acknowledged)
+    return now + timedelta(seconds=1), now - timedelta(days=days), acknowledged
 
 
 def test_versions_replaced_lately_stay(store: Store) -> None:
     history = versions_of(store)
-    assert kept_versions(history, rules()) == {*range(1, RANKS + 1)}
-    assert kept_versions(history, rules(days=-1)) == {RANKS}
+    assert kept_versions(history, *rules()) == {*range(1, RANKS + 1)}
+    assert kept_versions(history, *rules(days=-1)) == {RANKS}
 
 
 def test_a_label_keeps_nothing(store: Store) -> None:
     store.relabel("run", {"team": "a"})
     store.relabel("run", {"team": "b"})
-    assert kept_versions(versions_of(store), rules()) == {*range(1, RANKS), RANKS + 2}
-    grace = KeepRules(datetime.now(UTC) - timedelta(hours=1), datetime.now(UTC) - timedelta(days=30))
-    assert kept_versions(versions_of(store), grace) == {*range(1, RANKS + 3)}
+    assert kept_versions(versions_of(store), *rules()) == {*range(1, RANKS), RANKS + 2}
+    grace = datetime.now(UTC) - timedelta(hours=1), datetime.now(UTC) - timedelta(days=30)
+    assert kept_versions(versions_of(store), *grace) == {*range(1, RANKS + 3)}
 
 
 def test_the_last_version_of_an_acknowledged_content_stays(store: Store) -> None:
@@ -235,7 +235,7 @@ def test_the_last_version_of_an_acknowledged_content_stays(store: Store) -> None
     store.acknowledge(
         layout_key(source), {"metric": "step_time", "run": "run", "source": source, "why": "new driver"}
     )
-    assert kept_versions(versions_of(store), rules((source,), days=-1)) == {3, RANKS}
+    assert kept_versions(versions_of(store), *rules((source,), days=-1)) == {3, RANKS}
     clean(store, -1, keep_versions_s=-1)
     assert store.versions("run") == (3, RANKS, RANKS + 1)
     assert store.verify() == []
@@ -251,7 +251,7 @@ def layout_key(source: str) -> str:
 def test_the_newest_removal_stays_for_its_number(store: Store) -> None:
     store.remove("run")
     store.publish("run", Changes(sources=(commit(store, 0),)))
-    assert kept_versions(versions_of(store), rules(days=-1)) == {RANKS + 1, RANKS + 2}
+    assert kept_versions(versions_of(store), *rules(days=-1)) == {RANKS + 1, RANKS + 2}
 
 
 def test_a_killed_clean_is_completed_by_the_next(store: Store) -> None:
