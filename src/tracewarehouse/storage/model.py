@@ -370,6 +370,11 @@ class RunVersion(Struct, frozen=True, dict=True):
             by_rank.setdefault(source.rank, []).append(source)
         return tuple(Rank(tuple(by_rank[rank])) for rank in sorted(by_rank))
 
+    def emptied(self) -> RunVersion:
+        """The same number without what it holds; what it says of earlier versions stays."""
+        fields = {name: getattr(self, name) for name in ("retired", "results_of", "kept_from", "taken_out")}
+        return RunVersion(self.run, self.number, (), {}, None, self.created_at, self.tool, **fields)
+
     def rank(self, number: int) -> Rank | None:
         """The rank of that number, None if the version has none."""
         return next((rank for rank in self.by_rank if rank.rank == number), None)

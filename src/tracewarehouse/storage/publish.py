@@ -64,8 +64,7 @@ def _start(base: RunVersion, changes: Changes, waiting: Sequence[PendingSource])
     sources = [*changes.sources, *(one.source for one in waiting if changes.seal)]
     run = sources[0].run if sources else base.run
     if base.number == 0 or base.tombstone:
-        fields = {name: getattr(base, name) for name in ("retired", "results_of", "kept_from", "taken_out")}
-        return RunVersion(run, base.number, (), {}, None, base.created_at, base.tool, **fields)
+        return replace(base.emptied(), run=run)
     if run != base.run:
         raise RunExists(
             f"run {run}: run names are case-insensitive, and run {base.run} already exists",

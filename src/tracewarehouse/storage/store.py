@@ -408,19 +408,12 @@ class Store(Versions):
             if (head.number == 0 or head.tombstone) and not waits:
                 raise UnknownName("run", run, self.runs())
             results = (head.number,) if keep_results and not head.tombstone else ()
-            tombstone = RunVersion(
-                head.run,
-                head.number + 1,
-                (),
-                {},
-                None,
-                "",
-                "",
+            tombstone = replace(
+                head.emptied(),
+                number=head.number + 1,
                 tombstone=True,
                 retired=tuple(name.text for name in names if name.waits),
                 results_of=(*head.results_of, *results),
-                kept_from=head.kept_from,
-                taken_out=head.taken_out,
             )
             if written := self.put(tombstone):
                 if names:
