@@ -21,7 +21,6 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.ingest.naming import header_facts
 from tracewarehouse.ingest.parquet import RankFiles
-from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.location import location
 from tracewarehouse.simulation.capture import MOST_LISTED, Text, file_name, head, tail
 from tracewarehouse.simulation.job import Collective, Frame, Injection, Job, Kernel
@@ -107,7 +106,7 @@ def store_scheduled(folder: Path, run: str, **settings: Any) -> tuple[tw.Warehou
             facts[rank] = _facts(state, rank, len(recorder.steps))
             state.groups.forget(rank)
         tables = files.staged(run)
-        contracts = stored_tables(catalog)
+        contracts = catalog.stored_tables()
         staged = [_staged(run, rank, tables[rank], *facts[rank], contracts) for rank in facts]
         store.publish(run, Changes(sources=tuple(store.commit(staged))))
     return tw.open(folder), dict(state.faults.late_ranks())

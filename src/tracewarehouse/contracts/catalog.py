@@ -284,6 +284,10 @@ class Catalog(Struct, frozen=True, dict=True):
         """The newest version of each table, by name."""
         return self._newest("table")
 
+    def stored_tables(self) -> tuple[Contract, ...]:
+        """The newest versions of the tables that an ingest stores, by name."""
+        return tuple(table for table in self.tables() if table.definition and not table.transient)
+
     def views(self) -> tuple[Contract, ...]:
         """The newest version of each view, by name."""
         return self._newest("view")

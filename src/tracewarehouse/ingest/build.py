@@ -413,8 +413,6 @@ class _Group(Struct):
 
     def _facts(self, source: Source, outcome: Outcome, of_tables: Mapping[str, Json]) -> dict[str, Json]:
         """The facts that are stored for a rank, the columns of `ranks`."""
-        from tracewarehouse.ingest.tables.build import stored_tables
-
         header = header_of(outcome.header_json)
         facts: dict[str, Json] = header_facts(header) | {"rank_in_file": rank_in_file(header)}
         facts |= {**outcome.facts, **of_tables, **_given(self.task.options)}  # type: ignore[dict-item]
@@ -436,7 +434,7 @@ class _Group(Struct):
             "redacted": len(outcome.redactions),
             "redaction": redacted_by(self.policy),
             **kernel_rules_fact(digest_of(self.task.options.kernel_rules), of_tables),
-            "tables": {contract.name: [contract.version] for contract in stored_tables(self.catalog)},
+            "tables": {contract.name: [contract.version] for contract in self.catalog.stored_tables()},
         }
 
 
@@ -448,9 +446,7 @@ def kernel_rules_fact(digest: str, facts: Mapping[str, Json]) -> dict[str, Json]
 
 def definitions(catalog: Catalog) -> dict[str, int]:
     """The current definition of every stored table."""
-    from tracewarehouse.ingest.tables.build import stored_tables
-
-    return {contract.name: contract.definition or 0 for contract in stored_tables(catalog)}
+    return {contract.name: contract.definition or 0 for contract in catalog.stored_tables()}
 
 
 def redacted_by(policy: Policy) -> Json:

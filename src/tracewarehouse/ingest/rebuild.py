@@ -60,23 +60,17 @@ READ: Final = ("events", "memory_timeline", *ADDED_TABLES, "data_quality")
 _OF_RANK: Final = ("run_id", "rank")
 _QUALITY: Final = "data_quality"
 _DERIVED: Final = "derived"
-# The unit of times that the caller specified; missing if the format's own unit was used.
-_TIME_UNIT: Final = "time_unit"
 _STEP_RANGE: Final = "step_range"
+# The facts that are options, if they are not empty; and those that identify rebuilt tables.
+_OPTIONS: Final = (_DERIVED, "time_unit", _STEP_RANGE, KERNEL_RULES)
+_STATED: Final = ("tables", _DERIVED)
 
 
-def uid_of(catalog: Catalog, source: RankSource) -> str:
-    """The uid of the source when it is rebuilt now, with its other options."""
-    options = {
-        name: source.facts[name]
-        for name in (_DERIVED, _TIME_UNIT, _STEP_RANGE, KERNEL_RULES)
-        if source.facts.get(name)
-    }
-    return uid_with(source, definitions(catalog), options)
-
-
-def uid_with(source: RankSource, definitions: Mapping[str, int], options: Mapping[str, Json]) -> str:
-    """The uid of the same content with these definitions and options."""
+def uid_of(
+    source: RankSource, facts: Mapping[str, Json], definitions: Mapping[str, int], stated: Iterable[str] = ()
+) -> str:
+    """The uid of the same content with these facts and definitions, by its options and the `stated` facts."""
+    options = {name: facts[name] for name in _OPTIONS if facts.get(name)}
     return uid(
         source.digest,
         source.run,
@@ -85,7 +79,7 @@ def uid_with(source: RankSource, definitions: Mapping[str, int], options: Mappin
         format=source.format,
         format_version=source.format_version,
         definitions=definitions,
-        options=options,
+        options=options | {name: facts.get(name) for name in stated},
     )
 
 
@@ -132,7 +126,8 @@ class Rebuild(Struct, frozen=True):
         facts |= kernel_rules_fact(digest_of(self.own), facts)
         source = replace(source, facts={**source.facts, KERNEL_RULES: facts.get(KERNEL_RULES)})
         staged = rebuilt(source, self.header, tables, facts, definitions(rules.catalog), ())
-        return replace(staged, uid=uid_of(rules.catalog, source), committed_at=source.committed_at)
+        own_uid = uid_of(source, source.facts, definitions(rules.catalog))
+        return replace(staged, uid=own_uid, committed_at=source.committed_at)
 
     def build(self, rules: Rules, add: Add, spill: Path) -> dict[str, Json]:
         """Passes every table to `add` by name; returns the facts of the source with them."""
@@ -157,9 +152,7 @@ class Rebuild(Struct, frozen=True):
 
     def _table_versions(self, catalog: Catalog) -> dict[str, Json]:
         """Table → its stored versions: tables that are built now, empty ones too, and derived tables."""
-        from tracewarehouse.ingest.tables.build import stored_tables
-
-        versions: dict[str, Json] = {contract.name: [contract.version] for contract in stored_tables(catalog)}
+        versions: dict[str, Json] = {table.name: [table.version] for table in catalog.stored_tables()}
         before = self.source.facts.get("tables")
         derived = {contract.name for contract in catalog.tables() if contract.derived}
         if self.source.facts.get(_DERIVED) and isinstance(before, dict):
@@ -316,17 +309,9 @@ def rebuilt(
 ) -> Staged:
     """A stored source to be committed with these new tables and the files `kept` (None: all of its files)."""
     kept = source.files if kept is None else kept
-    uid = _uid(source, facts, definitions)
+    uid = uid_of(source, facts, definitions, _STATED)
     changes = {"uid": uid, "facts": facts, "definitions": definitions, "committed_at": None, "unknown": ()}
     return staged_again(source, header, tables, kept, **changes)
-
-
-def _uid(source: RankSource, facts: Mapping[str, Json], definitions: Mapping[str, int]) -> str:
-    options = {name: facts.get(name) for name in ("tables", "derived")}
-    for name in (_TIME_UNIT, _STEP_RANGE, KERNEL_RULES):
-        if value := facts.get(name):
-            options[name] = value
-    return uid_with(source, definitions, options)
 
 
 def upgrade(
@@ -367,12 +352,10 @@ def _upgraded(store: Store, catalog: Catalog, run: str, own: tuple[KernelRule, .
 
 def _outdated(catalog: Catalog, version: RunVersion, digest: str) -> _Todo:
     """The sources with tables of another version, definition or classification of kernels than now."""
-    from tracewarehouse.ingest.tables.build import stored_tables
-
     outdated: _Todo = {}
     for source in version.sources:
         tables = []
-        for table in stored_tables(catalog):
+        for table in catalog.stored_tables():
             if table.name in source.expired:
                 continue
             stored = stored_versions(source, table.name)
@@ -392,7 +375,8 @@ def _upgrade_run(
         remaining: list[tuple[RankSource, tuple[Ref, ...]]] = []
         for source, refs in outdated.values():
             versions, definitions_, _ = _replacement(catalog, source, refs, digest_of(own))
-            before = committed.get((source.rank, _uid(source, {**source.facts, **versions}, definitions_)))
+            uid = uid_of(source, {**source.facts, **versions}, definitions_, _STATED)
+            before = committed.get((source.rank, uid))
             if before is not None:
                 finished.append(before)
             else:

@@ -27,7 +27,6 @@ from tracewarehouse.formats.stored_source import StoredSource
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rebuild import READ, Rebuild, rank_rows, stored_files
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
 from tracewarehouse.storage.model import RankSource
 from tracewarehouse.storage.store import Store
@@ -147,7 +146,7 @@ class Kept:
         return pa.concat_tables(parts).to_pydict() if parts else {}
 
     def tables(self) -> dict[str, dict[str, list[Any]]]:
-        return {contract.name: self.table(contract.name) for contract in stored_tables(Catalog.load())}
+        return {contract.name: self.table(contract.name) for contract in Catalog.load().stored_tables()}
 
     def built_again(self) -> dict[str, dict[str, list[Any]]]:
         """The tables as rebuilt from stored events."""

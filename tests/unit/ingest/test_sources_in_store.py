@@ -15,7 +15,6 @@ import tracewarehouse as tw
 from object_store import BUCKET, Proxy, Request
 from simulated import SMALL
 from tracewarehouse.ingest.sources import TraceFile
-from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.location import store_url
 from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.warehouse import Warehouse
@@ -69,7 +68,7 @@ def gets(s3: Proxy) -> dict[str, int]:
 
 def equal(one: Warehouse, other: Warehouse) -> None:
     """Every cell of every stored table."""
-    tables = [contract.name for contract in stored_tables(one.catalog)]
+    tables = [contract.name for contract in one.catalog.stored_tables()]
     assert "events" in tables and "kernels" in tables
     for table in tables:
         assert one.scan(table).collect().equals(other.scan(table).collect()), table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -13,7 +12,6 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.ingest.columns import APART, Columns
@@ -38,7 +36,7 @@ from tracewarehouse.ingest.tables.launches import (
     runtime,
     syncs,
 )
-from tracewarehouse.ingest.tables.model import QualityInput, pairing_ids
+from tracewarehouse.ingest.tables.model import QualityInput, pairing_ids, schemas
 from tracewarehouse.ingest.tables.modules import find_modules, kernel_modules, module_table, with_annotations
 from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.op_work import hlo_work, op_work
@@ -65,8 +63,6 @@ from tracewarehouse.ingest.tables.segments import device_segments
 from tracewarehouse.ingest.tables.steps import find_step_annotations, put_steps, steps
 
 if TYPE_CHECKING:
-    from tracewarehouse.contracts.catalog import Catalog
-    from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.formats.base import Outcome
     from tracewarehouse.ingest.rules import Rules
     from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting, Positions, StepAnnotations
@@ -75,8 +71,6 @@ Batches: TypeAlias = "pa.Table | Iterable[pa.RecordBatch]"
 # Of all ranks, whole or in slabs; or a table of each.
 Rows: TypeAlias = "pa.Table | Iterator[pa.Table] | list[pa.Table]"
 Add = Callable[[str, "Batches"], object]
-# Columns that every stored table has and that the writer adds.
-KEYS = ("run_id", "rank")
 # Maximum rows of ranks that are joined, and of each.
 JOINED_ROWS: Final = 1 << 16
 _RANK: Final = pa.field("rank", pa.int32())
@@ -99,11 +93,6 @@ class Built(Struct, frozen=True):
     facts: dict[str, Any]
     coverage: Coverage
     quality: dict[str, int]
-
-
-def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
-    """The newest versions of the tables that an ingest stores, by name."""
-    return tuple(table for table in catalog.tables() if table.definition and not table.transient)
 
 
 class RankTables(Struct, frozen=True):
@@ -143,7 +132,7 @@ def build(
     thread while the next table is built. `step_pattern` is the pattern of annotations that mark steps. Raises
     TwError if tables or columns differ from the contracts.
     """
-    missing = dict(_schemas(rules))
+    missing = dict(schemas(rules))
     builders = _Builders(ranks, rules, step_pattern)
     additions = {}
     for name, rows in ranks[0].tables.items():
@@ -397,14 +386,3 @@ def _typed(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedAr
     if pa.types.is_null(type_):
         return column.cast(field.type)
     raise TwError(f"{table}: {field.name} is {type_}, not {field.type}", "a format or builder is at fault")
-
-
-@cache
-def _schemas(rules: Rules) -> dict[str, pa.Schema]:
-    """Stored table → its columns without `KEYS`, nullable as declared."""
-    return {
-        contract.name: pa.schema(
-            [pa.field(c.name, type_of(c.type), c.null) for c in contract.columns if c.name not in KEYS]
-        )
-        for contract in stored_tables(rules.catalog)
-    }

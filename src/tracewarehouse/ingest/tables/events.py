@@ -27,6 +27,7 @@ from tracewarehouse.ingest.tables.model import (
     last_of,
     last_reaching,
     latest_on_thread,
+    schemas,
     selected_columns,
     slabs,
     start_and_end,
@@ -54,7 +55,7 @@ SLAB_ROWS: Final = 122_880
 # The category of annotations of a process that belongs to no rank.
 OF_PROCESS: Final = "process_annotation"
 _ANNOTATION_COLUMNS: Final = (
-    "pid", "tid", "device", "stream", "ts_ns", "dur_ns", "step", "external_id", "shapes", "dtypes",
+    "name", "pid", "tid", "device", "stream", "ts_ns", "dur_ns", "step", "external_id", "shapes", "dtypes",
     "depth", "parent_id", "pre", "post", "crosses",
 )  # fmt: skip
 # DuckDB reads the JSON, so that a number means the same here as in a query over `events`.
@@ -77,17 +78,6 @@ FROM (
 )
 ORDER BY name NULLS LAST, series, ts_ns NULLS LAST, event_id
 """
-COUNTERS_SCHEMA: Final = pa.schema(
-    {
-        "event_id": pa.int64(),
-        "name": pa.string(),
-        "series": pa.string(),
-        "pid": pa.string(),
-        "tid": pa.string(),
-        "ts_ns": pa.int64(),
-        "value": pa.float64(),
-    }
-)
 MEMORY_EVENT_NAME: Final = "[memory]"
 _MEMORY_COLUMNS: Final = (
     "ts_ns", "pid", "tid", "device_type", "device", "address", "bytes", "total_allocated_bytes",
@@ -113,7 +103,6 @@ def annotation_table(columns: Columns) -> pa.Table:
     return pa.table(
         {
             "event_id": bigint_column(rows),
-            **selected_columns(columns, rows, ["name"]),
             "on_gpu": pa.array(columns.is_one_of("category", ("gpu_user_annotation",), rows)),
             **selected_columns(columns, rows, _ANNOTATION_COLUMNS),
             "process": pc.if_else(
@@ -128,16 +117,16 @@ def counters(columns: Columns, rules: Rules) -> pa.Table:
 
     `value` is null if it is not a number. If an object repeats a key, its first value counts.
     """
-    rows = np.flatnonzero(columns.is_one_of("ph", ["C"]))
+    rows, schema = np.flatnonzero(columns.is_one_of("ph", ["C"])), schemas(rules)["counters"]
     if not len(rows):
-        return COUNTERS_SCHEMA.empty_table()
+        return schema.empty_table()
     times = columns.ints("ts_ns", rows)
     texts = {name: columns.texts(name, rows) for name in ("name", "pid", "tid", "args")}
     given = pa.table(
         {"event_id": rows, "ts_ns": pa.array(times.values, mask=~times.valid)}
         | {name: array.cast(pa.string()) for name, array in texts.items()}
     )
-    return rules.query(_COUNTER_VALUES, given).cast(COUNTERS_SCHEMA)
+    return rules.query(_COUNTER_VALUES, given).cast(schema)
 
 
 def samples_gpu(counted: pa.Table, rules: Rules) -> bool:
@@ -167,7 +156,7 @@ def allocation_slabs(columns: Columns, rows: Positions, operators: Positions) ->
         part = rows[slab]
         found = selected_columns(columns, part, _MEMORY_COLUMNS)
         found |= {"event_id": bigint_column(part), "op_id": id_column(operators[slab])}
-        yield pa.table({name: found[name] for name in ("event_id", *_MEMORY_COLUMNS[:-1], "op_id", "step")})
+        yield pa.table(found)
 
 
 def _operators(
@@ -228,9 +217,6 @@ def _starting_operators(
 _OTHER: Final = 1 << 38
 _PLAIN: Final = "^[0-9]{1,12}$"
 _ID_SLAB_ROWS: Final = 1 << 18
-COLUMNS = (
-    "event_id", "category", "flow_id", "name", "role", "pid", "tid", "ts_ns", "start_id", "slice_id",
-)  # fmt: skip
 ROLES = {"s": "start", "t": "step", "f": "end"}
 # Flows from a launch to a GPU activity; `correlations` has these pairs.
 LAUNCH_CATEGORY = "ac2g"
@@ -345,7 +331,7 @@ def flow_slabs(columns: Columns, flow_rows: FlowRows) -> Iterator[pa.Table]:
             "start_id": id_column(start),
             "slice_id": id_column(bound),
         }
-        yield pa.table({name: found[name] for name in COLUMNS})
+        yield pa.table(found)
 
 
 def _all_starts(ends: FlowEnds) -> Positions:

@@ -82,10 +82,10 @@ def stream_idle(columns: Columns, launches: Launches) -> StreamIdle:
 _SLAB_ROWS: Final = 122_880
 # Maximum number of names in the paths of a slab: deep paths make smaller slabs.
 _SLAB_NAMES: Final = 1 << 19
-_SIZES: Final = (
+_OWN: Final = (
     "correlation", "external_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
     "registers_per_thread", "shared_memory_bytes", "occupancy", "blocks_per_sm", "warps_per_sm", "bytes",
-    "bandwidth_bytes_per_ns", "graph_id", "graph_node_id",
+    "bandwidth_bytes_per_ns", "graph_id", "graph_node_id", "step",
 )  # fmt: skip
 # Column of the table → column of the activities.
 _MESSAGE: Final = {
@@ -105,10 +105,8 @@ def hlo_of(columns: Columns, rules: Rules, launches: Launches, headers: Sequence
     found, contract = [], rules.catalog.get("xplane_kernels", kind="format")
     for part in slabs(max(len(launches.rows), 1), _SLAB_ROWS):
         said = rules.query(contract.body, pa.table({"args": columns.texts("args", launches.rows[part])}))
-        texts = [pa.types.is_string(each.type) for each in said.schema]
         encoded = [
-            column.dictionary_encode() if is_text else column
-            for column, is_text in zip(said.columns, texts, strict=True)
+            each.dictionary_encode() if pa.types.is_string(each.type) else each for each in said.columns
         ]
         found.append(pa.table(encoded, said.column_names))
     return pa.concat_tables(found).unify_dictionaries()
@@ -189,14 +187,13 @@ def _slab(
             "stream": bigint_column(launches.stream[part]),
             "ts_ns": bigint_column(launches.ts_ns[part]),
             "dur_ns": bigint_column(launches.dur_ns[part]),
-            **selected_columns(columns, rows, _SIZES),
+            **selected_columns(columns, rows, _OWN),
             **_columns_at(columns, message_rows, _MESSAGE),
             "runtime_id": id_column(launches.runtime[part]),
             "op_id": enclosing(attribution.op),
             "top_op_id": enclosing(attribution.top_op),
             "module_id": enclosing(attribution.module),
             "annotation_id": enclosing(attribution.annotation),
-            **selected_columns(columns, rows, ["step"]),
             "pass": encoded_texts(pass_, PASSES),
             "launch_state": encoded_texts(launches.state[part], _STATES),
             "op_sig": _op_signatures(columns, np.append(attribution.op, np.int32(-1))[call_index]),

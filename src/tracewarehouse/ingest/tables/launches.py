@@ -65,8 +65,10 @@ MAX_LAUNCH_DISTANCE_NS: Final = 100_000_000_000_000
 # A stream belongs to a process if it has this share of its activities.
 _CLEAR_SHARE: Final = 0.9
 _VIA: Final = tuple(via.name.lower() for via in Via)
-_SYNC_COLUMNS: Final = ("device", "stream", "ts_ns", "dur_ns", "correlation")
-_WAITED_FOR: Final = ("wait_on_stream", "wait_on_event", "wait_on_correlation", "step")
+_SYNC_COLUMNS: Final = (
+    "device", "stream", "ts_ns", "dur_ns", "correlation", "wait_on_stream", "wait_on_event",
+    "wait_on_correlation", "step",
+)  # fmt: skip
 
 
 def find_calls(columns: Columns, rules: Rules, nesting: Nesting) -> Calls:
@@ -253,14 +255,12 @@ def runtime(
         {
             "event_id": bigint_column(calls.rows),
             **selected_columns(columns, calls.rows, {"api": "category"}),
-            **selected_columns(columns, calls.rows, ["name"]),
-            **selected_columns(columns, calls.rows, ("correlation", "pid", "tid")),
+            **selected_columns(columns, calls.rows, ("name", "correlation", "pid", "tid", "step")),
             "ts_ns": bigint_column(calls.ts_ns),
             "dur_ns": bigint_column(calls.end_ns - calls.ts_ns),
             "is_launch": pa.array(is_launch),
             "is_sync": pa.array(is_sync),
             "op_id": id_column(attribution.call_op),
-            **selected_columns(columns, calls.rows, ["step"]),
         }
     )
 
@@ -303,7 +303,6 @@ def syncs(columns: Columns, rules: Rules, calls: Calls) -> pa.Table:
             "kind": kind,
             **selected_columns(columns, rows, _SYNC_COLUMNS),
             "runtime_id": id_column(_first_calls(columns, rows, calls)),
-            **selected_columns(columns, rows, _WAITED_FOR),
         }
     )
 

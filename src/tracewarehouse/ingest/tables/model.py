@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from functools import lru_cache, reduce
+from functools import cache, lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
+from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.formats.base import array_of, values_of
 from tracewarehouse.formats.kineto.library import available, library_of_package
 from tracewarehouse.formats.source_tables import activity_type
@@ -293,11 +294,24 @@ class QualityInput(Struct, frozen=True):
     step_annotations: Sequence[StepAnnotations] = ()
 
 
+# Columns that every stored table has and that the writer adds.
+KEYS: Final = ("run_id", "rank")
 # Number of rows that are processed at once in a large rank.
 SLAB_ROWS: Final = 1 << 20
 # Correlation and external ids that mean no id: zero, unset, and the largest numbers of 32 and 63 bits.
 SENTINEL_IDS: Final = (0, -1, 2**32 - 1, 2**63 - 1)
 _BIGINT: Final = pa.int64()
+
+
+@cache
+def schemas(rules: Rules) -> dict[str, pa.Schema]:
+    """Stored table → its columns without `KEYS`, nullable as declared."""
+    return {
+        contract.name: pa.schema(
+            [pa.field(c.name, type_of(c.type), c.null) for c in contract.columns if c.name not in KEYS]
+        )
+        for contract in rules.catalog.stored_tables()
+    }
 
 
 def slabs(count: int, slab_rows: int | None = None, first_row: int = 0) -> Iterator[slice]:

@@ -96,7 +96,7 @@ def op_work(
     return pa.table(
         {
             "event_id": bigint_column(rows),
-            **selected_columns(columns, rows, ["name"]),
+            **selected_columns(columns, rows, ["name", "step"]),
             "family": indexed_texts(families, number),
             **_formula_columns(works, number),
             "compute_dtype": compute,
@@ -104,7 +104,6 @@ def op_work(
             **{name: bigint_column(values[order]) for name, values in on_gpu.items()},
             "main_kernel_id": id_column(main),
             "pass": encoded_texts(passes(columns, nesting, counted.first)[order], PASSES),
-            **selected_columns(columns, rows, ["step"]),
             "device_name": indexed_texts(device_names, columns.rank_index(rows)),
         }
     )

@@ -25,6 +25,7 @@ from tracewarehouse.ingest.tables.model import (
     group_numbers,
     is_slice,
     latest_before,
+    schemas,
     slabs,
     start_and_end,
     used_texts,
@@ -174,15 +175,6 @@ def _invalid_block_size(given: QualityInput) -> RuleHits:
 
 
 _HASH_FACTORS: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
-SCHEMA: Final = pa.schema(
-    {
-        "rule": pa.string(),
-        "severity": pa.string(),
-        "rows": pa.int64(),
-        "affected_ns": pa.int64(),
-        "example": pa.string(),
-    }
-)
 # Maximum characters of an example; the example of redacted values lists them all.
 _EXAMPLE_LENGTH: Final = 200
 _REDACTIONS_LENGTH: Final = 4_000
@@ -455,7 +447,8 @@ def data_quality(
     severities = [(known[row.rule].severity if row.rule in known else "info", row) for row in rows]
     severities.sort(key=lambda each: (each[0], each[1].rule))
     return pa.Table.from_pylist(
-        [{"severity": severity} | row._asdict() for severity, row in severities], SCHEMA
+        [{"severity": severity} | row._asdict() for severity, row in severities],
+        schemas(rules)["data_quality"],
     )
 
 

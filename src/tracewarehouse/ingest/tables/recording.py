@@ -52,6 +52,8 @@ LOST_SHARE: Final = 0.01
 _GRAPH_GAP_NS: Final = 100_000
 _GRAPH_GAP_SHARE: Final = 0.01
 _KERNEL, _COPY, _FILL, _GRAPH = range(4)
+# What most reasons do not have.
+_UNKNOWN: Final = {"share": None, "steps": 0, "affected_ns": None}
 # The share of the time of complete steps from which on work launched before the recording is a reason.
 _BEFORE_SHARE: Final = 0.1
 # Distinct contents of graph launches that are compared with each other.
@@ -270,9 +272,9 @@ def _of_steps(steps: pa.Table) -> Iterator[Limit]:
     reasons = steps.column("incomplete").to_pylist()
     for reason in ("no_gpu_work", "no_work"):
         if rows := reasons.count(reason):
-            yield _reason(reason, True, rows=rows, steps=rows)
+            yield _reason(reason, rows=rows, steps=rows)
     if steps.num_rows and pc.all(steps.column("partial")).as_py():
-        yield _reason("no_complete_step", True, rows=steps.num_rows)
+        yield _reason("no_complete_step", rows=steps.num_rows)
 
 
 def step_facts(steps: pa.Table) -> dict[str, Any]:
@@ -292,7 +294,7 @@ def _lost(columns: Columns, unrecorded: Unrecorded, rank: int, steps: pa.Table) 
     left_out = steps.column("incomplete").to_pylist().count("lost_records")
     share = lost / max(launched, lost)
     is_limit = bool(left_out) or share > LOST_SHARE
-    yield _reason("lost_records", is_limit, rows=lost, share=share, steps=left_out)
+    yield _reason("lost_records", rows=lost, is_limit=is_limit, share=share, steps=left_out)
 
 
 def _malformed(columns: Columns, launches: Launches) -> Iterator[Limit]:
@@ -300,7 +302,7 @@ def _malformed(columns: Columns, launches: Launches) -> Iterator[Limit]:
     excess_ns = columns.ints("dur_ns", launches.rows).values - launches.dur_ns
     rows = int(np.count_nonzero(excess_ns))
     if rows:
-        yield _reason("malformed_duration", True, rows=rows, affected_ns=int(excess_ns.sum()))
+        yield _reason("malformed_duration", rows=rows, affected_ns=int(excess_ns.sum()))
 
 
 def _graph_gap(launches: Launches, segments: pa.Table) -> Iterator[Limit]:
@@ -311,7 +313,7 @@ def _graph_gap(launches: Launches, segments: pa.Table) -> Iterator[Limit]:
     gaps = segments.filter(is_long)
     total_ns = pc.sum(gaps["segment_ns"]).as_py() or 0
     if total_ns > _GRAPH_GAP_SHARE * (int(launches.end_ns.max()) - int(launches.ts_ns.min())):
-        yield _reason("graph_gap", True, rows=len(gaps["after_id"].unique()), affected_ns=total_ns)
+        yield _reason("graph_gap", rows=len(gaps["after_id"].unique()), affected_ns=total_ns)
 
 
 def _work_before(launches: Launches, steps: pa.Table) -> Iterator[Limit]:
@@ -326,31 +328,16 @@ def _work_before(launches: Launches, steps: pa.Table) -> Iterator[Limit]:
     affected_ns = int(covered_ns(np.zeros(len(start_ns), np.int32), start_ns, dur_ns, 1)[0])
     if affected_ns > _BEFORE_SHARE * int(period_ns.sum()):
         rows = int(np.count_nonzero(before.end_ns > first_ns.min()))
-        yield _reason("work_before", True, rows=rows, affected_ns=affected_ns)
+        yield _reason("work_before", rows=rows, affected_ns=affected_ns)
 
 
 def several_processes(fired: Iterable[FiredRule]) -> Iterator[Limit]:
     """Activities of further processes in one file, as the rule of `data_quality` counts them."""
     for each in fired:
         if each.rule == "multiple_processes":
-            yield _reason("several_processes", True, rows=each.rows, affected_ns=each.ns)
+            yield _reason("several_processes", rows=each.rows, affected_ns=each.ns)
 
 
-def _reason(
-    reason: str,
-    is_limit: bool,
-    *,
-    rows: int,
-    share: float | None = None,
-    steps: int = 0,
-    affected_ns: int | None = None,
-) -> Limit:
+def _reason(reason: str, *, rows: int, is_limit: bool = True, **others: float | None) -> Limit:
     level = "limit" if is_limit else "not_recorded"
-    return {
-        "reason": reason,
-        "level": level,
-        "rows": rows,
-        "share": share,
-        "steps": steps,
-        "affected_ns": affected_ns,
-    }
+    return {"reason": reason, "level": level, "rows": rows, **_UNKNOWN, **others}

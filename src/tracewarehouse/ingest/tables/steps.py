@@ -29,6 +29,7 @@ from tracewarehouse.ingest.tables.model import (
     categories_with_role,
     encoded_texts,
     flags,
+    group_numbers,
     is_slice,
     slabs,
     start_and_end,
@@ -128,9 +129,8 @@ def _repeated(columns: Columns, rules: Rules, annotations: Rows) -> StepAnnotati
 
 def _by_thread_and_name(columns: Columns, rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The group of each row, and the number of rows in each group."""
-    keys = np.stack((thread_numbers(columns, rows), columns.codes("name", rows).codes))
-    _, group, count = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
-    return group.ravel(), count
+    group = group_numbers(columns.codes("name", rows).codes, thread_numbers(columns, rows))
+    return group, np.bincount(group)
 
 
 def _steps(columns: Columns, rows: Rows, step: Numbers) -> StepAnnotations:

@@ -25,8 +25,9 @@ from tracewarehouse.ingest.tables import (
     segments,
     steps,
 )
+from tracewarehouse.ingest.tables import build as tables_module
 from tracewarehouse.ingest.tables import model as rows_module
-from tracewarehouse.ingest.tables.model import Attribution, Calls, Launches, Nesting
+from tracewarehouse.ingest.tables.model import Attribution, Calls, Launches, Nesting, schemas
 
 Row = Mapping[str, Any]
 SCHEMA = schema_of(Catalog.load().get("activities", kind="table"))
@@ -139,7 +140,10 @@ def build_tables(columns: Columns) -> Built:
         "annotations": events.annotation_table(columns),
         "syncs": launches.syncs(columns, rules, calls),
     }
-    return Built(nest, calls, launched, owned, tables)
+    declared = {
+        name: tables_module._declared(name, schemas(rules)[name], rows) for name, rows in tables.items()
+    }
+    return Built(nest, calls, launched, owned, declared)
 
 
 HOST_NAMES = (

@@ -16,7 +16,8 @@ from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import build as build_module
 from tracewarehouse.ingest.tables import events as module
-from tracewarehouse.ingest.tables.build import KEYS, Built, RankTables, build, stored_tables
+from tracewarehouse.ingest.tables.build import Built, RankTables, build
+from tracewarehouse.ingest.tables.model import KEYS
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES, Coverage
 
 OUTCOME = Outcome(digest="", header_json="{}", text_bytes=9, stored_bytes=9, base_time_ns=5)
@@ -48,7 +49,7 @@ def made(tables: Tables, outcome: Outcome = OUTCOME) -> tuple[Built, dict[str, A
 
 def test_every_stored_table_has_its_columns() -> None:
     _, found = made({"activities": columns_of(ROWS)})
-    contracts = {each.name: each for each in stored_tables(rules_of().catalog)}
+    contracts = {each.name: each for each in rules_of().catalog.stored_tables()}
     assert set(found) == set(contracts)
     for name, rows in found.items():
         wanted = [(field.name, field.type) for field in schema_of(contracts[name])][2:]
@@ -74,7 +75,7 @@ def test_dictionaries_repeat_no_word() -> None:
 
 def test_rows_without_null_where_the_contract_has_none() -> None:
     _, found = made({"activities": columns_of(ROWS)})
-    for contract in stored_tables(rules_of().catalog):
+    for contract in rules_of().catalog.stored_tables():
         rows = found[contract.name]
         never = [column.name for column in contract.columns[2:] if not column.null]
         assert [name for name in never if rows.column(name).null_count] == [], contract.name
@@ -93,7 +94,7 @@ def test_builders_give_every_column_themselves(monkeypatch: pytest.MonkeyPatch) 
     module = slice_("nn.Module: Linear_0", 0, 20, "python_function", args='{"Python module id": 0}')
     made({"activities": columns_of([*ROWS, module, slice_("aten::mm", 1, 5, shapes="[[2, 2], [2, 2]]")])})
     of_formats = {"memory_timeline", *ADDED_TABLES}
-    contracts = {c.name: c for c in stored_tables(rules_of().catalog) if c.name not in of_formats}
+    contracts = {c.name: c for c in rules_of().catalog.stored_tables() if c.name not in of_formats}
     assert given == {name: {c.name for c in each.columns} - set(KEYS) for name, each in contracts.items()}
 
 

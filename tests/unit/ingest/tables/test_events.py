@@ -8,7 +8,8 @@ import numpy as np
 from activity_rows import columns_of, memory_events, slice_
 
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.events import COUNTERS_SCHEMA, counters
+from tracewarehouse.ingest.tables.events import counters
+from tracewarehouse.ingest.tables.model import schemas
 from tracewarehouse.ingest.tables.nesting import nest
 
 
@@ -76,7 +77,7 @@ def counter(name: str | None, ts: int | None, args: str | None, **more: Any) -> 
 
 def values(*rows: dict[str, Any]) -> list[tuple[Any, ...]]:
     found = counters(columns_of(rows), rules_of())
-    assert found.schema.equals(COUNTERS_SCHEMA)
+    assert found.schema.equals(schemas(rules_of())["counters"])
     return [tuple(row[name] for name in ("event_id", "series", "value")) for row in found.to_pylist()]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from conftest import ROOT
 from ingesting import files_under, take, write
 from later_release import newer as newer
@@ -133,4 +131,4 @@ def test_a_rebuilt_rank_keeps_its_time_unit(tmp_path: Path) -> None:
     header = store.headers([source])[source.name]
     staged = Rebuild(source, header, files, tmp_path / "again", catalog.folder).run(lambda *_: None)
     assert staged.facts["time_unit"] == "ns"
-    assert staged.uid == source.uid != uid_of(catalog, replace(source, facts={}))
+    assert staged.uid == source.uid != uid_of(source, {}, source.definitions)
