@@ -175,9 +175,9 @@ def _as_printed(session: Session, result: Result) -> Callable[[Result], str] | N
 def _why_empty(result: Result, name: str) -> str | None:
     """What to run instead of an analysis without rows; None if the reasons of skipped ranks suffice."""
     if any("no GPU activities" in rank.reason for rank in result.skipped):
-        from tracewarehouse.ingest.outcome import host_analysis
+        from tracewarehouse.ingest.outcome import HOST_ANALYSIS
 
-        return f"without GPU activities, tw show {host_analysis()} shows where host time went"
+        return f"without GPU activities, tw show {HOST_ANALYSIS} shows where host time went"
     if result.skipped:
         return None
     if result.contract is not None and result.contract.empty:

@@ -88,6 +88,8 @@ class Content(Struct, frozen=True):
     quality: Mapping[str, int] = field(default_factory=dict)
 
 
+# The analysis that shows most of a run without GPU activities.
+HOST_ANALYSIS: Final = "host_account"
 BY_ANOTHER_PROCESS: Final = "already ingested by another process"
 
 
@@ -249,18 +251,10 @@ def _worthwhile(contents: Sequence[Content], ranks: int) -> list[str]:
     if not contents:
         return [name for addition in sorted(additions) for name in _SHOWS_ADDITION[addition]]
     if not any(content.gpu_ns for content in contents):
-        return [host_analysis()]
+        return [HOST_ANALYSIS]
     if ranks > 1 and all(content.collectives for content in contents):
         return ["stragglers"]
     return ["kernel_summary"]
-
-
-def host_analysis() -> str:
-    """The analysis that shows most of a run without GPU activities."""
-    from tracewarehouse.contracts.catalog import Catalog
-
-    analyses = {ref.name for ref in Catalog.load().refs("analysis")}
-    return next(name for name in ("host_account", "name_summary") if name in analyses)
 
 
 class UpgradeReport(Struct, frozen=True):

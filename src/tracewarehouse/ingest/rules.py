@@ -89,7 +89,7 @@ class Rules:
     @cached_property
     def categories(self) -> Mapping[str, tuple[str, str]]:
         """Category as in the file → category in Kineto's current spelling, and its role."""
-        return {row["raw_category"]: (row["category"], row["role"]) for row in self._list("categories")}
+        return {row["raw_category"]: (row["category"], row["role"]) for row in self.rows("categories")}
 
     @cached_property
     def roles(self) -> Mapping[str, str]:
@@ -99,7 +99,7 @@ class Rules:
     @cached_property
     def quality(self) -> Mapping[str, QualityRule]:
         """Rule of `data_quality` → severity and source."""
-        rows = self._list("quality_rules")
+        rows = self.rows("quality_rules")
         return {row["rule"]: QualityRule(row["severity"], row["source"]) for row in rows}
 
     @cached_property
@@ -107,7 +107,7 @@ class Rules:
         """The operators whose work is computed, by name."""
         rows = (
             WorkRule(name, *[row[field] for field in WorkRule._fields[1:]])
-            for row in self._list("flop_rules")
+            for row in self.rows("flop_rules")
             for name in row["names"].split(" ")
         )
         return tuple(sorted(rows, key=lambda rule: rule.name))
@@ -115,22 +115,12 @@ class Rules:
     @cached_property
     def element_bytes(self) -> Mapping[str, int]:
         """Element type, in lower case and without `c10::` → its size."""
-        return {row["dtype"]: row["element_bytes"] for row in self._list("dtypes")}
+        return {row["dtype"]: row["element_bytes"] for row in self.rows("dtypes")}
 
     def uses_tensor_cores(self, names: Sequence[str | None]) -> list[bool | None]:
         """Whether each GEMM or convolution kernel uses tensor cores by its name; None if unknown."""
-        rows = self._list("matmul_rules")
+        rows = self.rows("matmul_rules")
         return self._evaluated("matmul", lambda texts: _first(texts, rows, "uses_tensor_cores"), names)
-
-    @cached_property
-    def step_patterns(self) -> tuple[tuple[str, str], ...]:
-        """The patterns for names that mark steps, each with its extent, in the order of their precedence."""
-        return tuple((row["pattern"], row["extent"]) for row in self._list("step_rules"))
-
-    @cached_property
-    def gpu_metric_patterns(self) -> tuple[str, ...]:
-        """The patterns for names of counters with sampled GPU metrics."""
-        return tuple(row["pattern"] for row in self._list("gpu_metric_rules"))
 
     def check_pattern(self, pattern: str) -> None:
         """Raises ParamError for an invalid regular expression (RE2)."""
@@ -152,14 +142,14 @@ class Rules:
         for category, name in dict.fromkeys(pairs):
             by_category.setdefault(category, []).append(name)
         for category, names in by_category.items():
-            rules = [row for row in self._list("kernel_rules") if row["category"] == category]
+            rules = [row for row in self.rows("kernel_rules") if row["category"] == category]
             rows = self._evaluated(f"kind {category}", partial(_kinds, rules), names)
             kinds |= {(category, name): row for name, row in zip(names, rows, strict=True)}
         return [kinds[pair] for pair in pairs]
 
     def communicate(self, operators: Sequence[str | None]) -> list[bool]:
         """Whether a kernel that one of these operators launches itself is communication."""
-        rules = (row["pattern"] for row in self._list("kernel_rules") if row["category"] == "operator")
+        rules = (row["pattern"] for row in self.rows("kernel_rules") if row["category"] == "operator")
         return self.matches("|".join(rules), operators)
 
     def own_kinds(self, category: str, names: Sequence[str | None]) -> list[str | None]:
@@ -169,7 +159,7 @@ class Rules:
 
     def calls(self, names: Sequence[str | None]) -> list[tuple[bool, bool]]:
         """Whether each function launches work, and whether it waits for a device, according to its name."""
-        rows = self._list("call_rules")
+        rows = self.rows("call_rules")
         launch, sync = ([row for row in rows if row["action"] == action] for action in ("launch", "sync"))
 
         def evaluate(texts: pa.Array) -> Iterable[tuple[bool, bool]]:
@@ -232,8 +222,8 @@ class Rules:
         return self._evaluated(term, evaluate, texts)
 
     @cache  # noqa: B019 - rules live as long as the process
-    def _list(self, table: str) -> list[dict[str, Any]]:
-        """The rows of a VALUES list, in its order, which is that of the rules."""
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a VALUES list, in its order, which is that of their precedence."""
         return values_list(self.catalog.get(table, kind="table").body)
 
 

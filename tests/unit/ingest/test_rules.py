@@ -195,7 +195,7 @@ WORDS = (
 
 @pytest.mark.parametrize("kind", ["call", "gpu_metric", "kernel", "matmul", "step"])
 def test_patterns_find_what_duckdb_finds(kind: str, rules: Rules) -> None:
-    patterns = [str(row["pattern"]) for row in rules._list(f"{kind}_rules")]
+    patterns = [str(row["pattern"]) for row in rules.rows(f"{kind}_rules")]
     texts = [*ODD, *WORDS, *(f"{odd}{word}{odd}"[:600] for odd in ODD for word in WORDS)]
     for pattern in patterns:
         assert rules.matches(pattern, texts) == rules._computed(

@@ -132,7 +132,7 @@ def counters(columns: Columns, rules: Rules) -> pa.Table:
 def samples_gpu(counted: pa.Table, rules: Rules) -> bool:
     """Whether a table of counters has sampled GPU metrics, by their names."""
     names = counted.column("name").unique().to_pylist()
-    return any(any(rules.matches(pattern, names)) for pattern in rules.gpu_metric_patterns)
+    return any(any(rules.matches(row["pattern"], names)) for row in rules.rows("gpu_metric_rules"))
 
 
 def find_allocations(columns: Columns, nesting: Nesting) -> tuple[Positions, Positions]:

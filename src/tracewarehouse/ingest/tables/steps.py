@@ -197,11 +197,14 @@ def _of_rank(columns: Columns, rules: Rules, step_pattern: str | None, header: s
                 return replace(_steps_by(columns, rules, rows, _STEP_OF_DEVICE), on_device=True)
     selected = is_slice(columns) & columns.is_one_of("category", (_ANNOTATION,))
     rows = np.flatnonzero(selected).astype(np.int32)
-    for pattern, extent in rules.step_patterns if step_pattern is None else [(step_pattern, "annotation")]:
-        if extent == _UNTIL_NEXT:
-            steps = _steps_between(columns, pattern)
+    listed = rules.rows("step_rules")
+    if step_pattern is not None:
+        listed = [{"pattern": step_pattern, "extent": "annotation"}]
+    for rule in listed:
+        if rule["extent"] == _UNTIL_NEXT:
+            steps = _steps_between(columns, rule["pattern"])
         else:
-            steps = _steps_by(columns, rules, rows, pattern)
+            steps = _steps_by(columns, rules, rows, rule["pattern"])
         if len(np.unique(steps.step)) >= (_LEAST_STEPS if step_pattern is None else 1):
             return steps
     if step_pattern is None and len(rows) and _NSYS in header_of(header):
