@@ -87,6 +87,9 @@ _OWN: Final = (
     "registers_per_thread", "shared_memory_bytes", "occupancy", "blocks_per_sm", "warps_per_sm", "bytes",
     "bandwidth_bytes_per_ns", "graph_id", "graph_node_id", "step",
 )  # fmt: skip
+# Columns that are fields of `Launches`, and event_ids that are fields of `Attribution`.
+_OF_LAUNCH: Final = ("device", "stream", "ts_ns", "dur_ns")
+_OF_CALL: Final = ("op", "top_op", "module", "annotation")
 # Column of the table → column of the activities.
 _MESSAGE: Final = {
     "collective": "collective", "process_group": "process_group", "group_size": "group_size",
@@ -183,17 +186,11 @@ def _slab(
             "name": columns.arrow("name", rows),
             "short_name": classes.short_name[part],
             "kind": encoded_texts(kind, KINDS),
-            "device": bigint_column(launches.device[part]),
-            "stream": bigint_column(launches.stream[part]),
-            "ts_ns": bigint_column(launches.ts_ns[part]),
-            "dur_ns": bigint_column(launches.dur_ns[part]),
+            **{name: bigint_column(getattr(launches, name)[part]) for name in _OF_LAUNCH},
             **selected_columns(columns, rows, _OWN),
             **_columns_at(columns, message_rows, _MESSAGE),
             "runtime_id": id_column(launches.runtime[part]),
-            "op_id": enclosing(attribution.op),
-            "top_op_id": enclosing(attribution.top_op),
-            "module_id": enclosing(attribution.module),
-            "annotation_id": enclosing(attribution.annotation),
+            **{f"{name}_id": enclosing(getattr(attribution, name)) for name in _OF_CALL},
             "pass": encoded_texts(pass_, PASSES),
             "launch_state": encoded_texts(launches.state[part], _STATES),
             "op_sig": _op_signatures(columns, np.append(attribution.op, np.int32(-1))[call_index]),

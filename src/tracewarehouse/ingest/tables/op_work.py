@@ -54,10 +54,10 @@ _COMPUTE_TYPES: Final = {
     "signed char": "int8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "float8_e4m3fnuz": "fp8",
     "float8_e5m2fnuz": "fp8",
 }  # fmt: skip
-_OF_HLO: Final = (
-    "family", "dtype", "model_flop", "hardware_flop", "read_bytes", "write_bytes", "bound", "compute_dtype",
-    "dtype_known",
-)  # fmt: skip
+# Fields of `Work`.
+_NUMBERS: Final = ("model_flop", "hardware_flop", "read_bytes", "write_bytes")
+_TEXTS: Final = ("dtype", "bound", "reason")
+_OF_HLO: Final = ("family", *_NUMBERS, "dtype", "bound", "compute_dtype", "dtype_known")
 _INPUTS: Final = """
 SELECT
   args ->> '$."Concrete Inputs"' AS input_values,
@@ -275,11 +275,6 @@ def _formula_columns(works: Sequence[Work], number: Positions) -> dict[str, pa.A
     matrix = {name: numbers([size[at] for size in sizes]) for at, name in enumerate(("m", "n", "k", "batch"))}
     return {
         **matrix,
-        "dtype": indexed_texts([work.dtype for work in works], number),
-        "model_flop": numbers([work.model_flop for work in works]),
-        "hardware_flop": numbers([work.hardware_flop for work in works]),
-        "read_bytes": numbers([work.read_bytes for work in works]),
-        "write_bytes": numbers([work.write_bytes for work in works]),
-        "bound": indexed_texts([work.bound for work in works], number),
-        "reason": indexed_texts([work.reason for work in works], number),
+        **{name: numbers([getattr(work, name) for work in works]) for name in _NUMBERS},
+        **{name: indexed_texts([getattr(work, name) for work in works], number) for name in _TEXTS},
     }
