@@ -47,8 +47,15 @@ class Encoding(Enum):
     # Durations: level 8 takes four to ten times as long.
     QUICK = ("PLAIN", 1)
 
-    def __init__(self, parquet_name: str, zstd_level: int) -> None:
-        self.parquet_name, self.zstd_level = parquet_name, zstd_level
+    @property
+    def parquet_name(self) -> str:
+        """The name in a Parquet footer."""
+        return self.value[0]
+
+    @property
+    def zstd_level(self) -> int:
+        """The compression level of zstd."""
+        return self.value[1]
 
 
 # By the unit of an integer column; a column name takes precedence.
