@@ -137,8 +137,6 @@ class ColumnCopies(Struct, frozen=True):
     copies: dict[str, Path] = {}
 
 
-
-
 # Concurrent requests to write a file or folder to the disk.
 _SYNCS = 4
 
