@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, ParamSpec, Self, TypeVar
 
 from msgspec.structs import asdict, replace
 
+from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import StoreUnavailable, TwError
@@ -38,6 +39,8 @@ from tracewarehouse.storage.store import Store, objects_at
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import polars
 
     from tracewarehouse.compare.diff.diff import Diff
@@ -47,10 +50,11 @@ if TYPE_CHECKING:
     from tracewarehouse.derive.critical_path import Derived
     from tracewarehouse.engines import EngineOrName
     from tracewarehouse.export.writer import Exported
-    from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
+    from tracewarehouse.ingest.outcome import IngestReport, Progress, UpgradeReport, Watch
     from tracewarehouse.ingest.secrets import RemovalReport, SecretReport
     from tracewarehouse.present.answers import Findings
     from tracewarehouse.present.report.document import Page
+    from tracewarehouse.query.shell_file import NextFile
     from tracewarehouse.runs.removal import Removed
     from tracewarehouse.runs.rows import Fetched, RunInfo
     from tracewarehouse.storage.delta import CopiedTables
@@ -767,11 +771,11 @@ class Warehouse(Analyses[Result]):
         auto_labels: bool = False,
         progress: Watch | None = None,
         engine: EngineOrName = "local",
+        shell_file: bool = False,
     ) -> IngestReport:
         """Ingests trace files and folders. The same content again writes nothing.
 
-        An unreadable file does not stop the others. Call `refresh` afterwards to write the file for DuckDB
-        shells.
+        An unreadable file does not stop the others.
 
         Args:
             paths: Files, folders, patterns with `*`, or URLs of them (`s3://`, `gs://`, `az://`).
@@ -792,6 +796,7 @@ class Warehouse(Analyses[Result]):
             auto_labels: Adds labels from the environment: git commit, batch job, ….
             progress: Receives the progress of each file in bytes.
             engine: `"local"`, `"ray"`, `"spark"`, or one of `tw.engine`: other machines read and commit.
+            shell_file: Adds the runs to `warehouse.duckdb`, which is otherwise out of date until `refresh`.
 
         Returns:
             `files` with the outcome of each (`path`, `state`, `run`, `rank`, `reason`, `hint`), `runs`,
@@ -829,7 +834,10 @@ class Warehouse(Analyses[Result]):
         if self._opened is None:
             self._opened = self._select_all(store)
         self._opened.store = store
-        return ingest(store, self.catalog, sources, options, progress, engine)
+        if not shell_file or store.is_remote:
+            return ingest(store, self.catalog, sources, options, progress, engine)
+        with _ShellFile(store, self.catalog, progress) as file:
+            return file.with_runs_of(ingest(store, self.catalog, sources, options, file.watch, engine))
 
     def inbox(self) -> Result:
         """Lists what waits in the inbox to be ingested.
@@ -1326,3 +1334,53 @@ class Warehouse(Analyses[Result]):
         """Adds what this warehouse published to the lists of runs, if it published anything."""
         if self._opened is not None:
             list_new_versions(self._opened.store)
+
+
+class _ShellFile:
+    """`warehouse.duckdb`, which a thread opens as soon as an ingest reads a trace: a core is idle then."""
+
+    def __init__(self, store: Store, catalog: Catalog, progress: Watch | None) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._store, self._catalog, self._progress = store, catalog, progress
+        self._threads = ThreadPoolExecutor(1)
+        self._opened: Future[NextFile] | None = None
+
+    def watch(self, step: Progress) -> None:
+        """Reports a step of the ingest, and opens the file once a trace is read."""
+        if self._progress is not None:
+            self._progress(step)
+        if step.stage == "read" and self._opened is None:
+            self._opened = self._threads.submit(self._open)
+
+    def _open(self) -> NextFile:
+        from tracewarehouse.query.shell_file import NextFile
+
+        return NextFile(self._store, self._catalog)
+
+    def with_runs_of(self, report: IngestReport) -> IngestReport:
+        """Adds what an ingest published; the report with notes on what could not be added."""
+        if not any(run.written for run in report.runs):
+            return report
+        from tracewarehouse.query.shell_file import update
+
+        notes: list[str] = []
+        try:
+            if not self._store.is_listed_in_parts:  # the parts of the runs were written
+                self._store.list_runs(catalog_row)
+            opened = self._opened.result() if self._opened else None
+            update(self._store, self._catalog, notes.append, opened)
+        except (TwError, OSError) as error:  # the runs are already published
+            rebuild = hints.call("refresh")
+            notes.append(
+                hints.fill("warehouse.duckdb is out of date: {}; rebuild it with {}", error, rebuild)
+            )
+        return replace(report, notes=(*report.notes, *notes))
+
+    def __enter__(self) -> _ShellFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown()
+        if self._opened and not self._opened.exception():
+            self._opened.result().close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,18 +17,13 @@ from tracewarehouse.cli.session import (
     output_options,
     result_options,
 )
-from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import MOST_RANKS
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.answers import ingest_error, ingest_notices, ingest_summary
 from tracewarehouse.present.render.text import plural
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from tracewarehouse.ingest.outcome import IngestReport, Progress, Watch
-    from tracewarehouse.query.shell_file import NextFile
-    from tracewarehouse.warehouse import Warehouse
+    from tracewarehouse.ingest.outcome import IngestReport
 
 
 @command(
@@ -122,66 +115,19 @@ def ingest(
     if (missing := notice()) is not None:
         session.out.notice(f"note: {missing}")
     warehouse = session.open()
-    with _ShellFile(warehouse) as shell_file:
-        with session.engine(options["jobs"]) as engine, bars() as bar:
-            report = warehouse.ingest(
-                *paths,
-                labels=dict(labels),
-                min_age_s=min_age,
-                inbox=inbox,
-                progress=partial(shell_file.watch, bar),
-                engine=engine,
-                **options,
-            )
-        _print_report(session, report)
-        if any(run.written for run in report.runs):
-            shell_file.update(session)
+    with session.engine(options["jobs"]) as engine, bars() as bar:
+        report = warehouse.ingest(
+            *paths,
+            labels=dict(labels),
+            min_age_s=min_age,
+            inbox=inbox,
+            progress=bar,
+            engine=engine,
+            shell_file=True,
+            **options,
+        )
+    _print_report(session, report)
     return report.exit_code
-
-
-class _ShellFile:
-    """`warehouse.duckdb`, which a thread opens as soon as a file is read: a core is idle then."""
-
-    def __init__(self, warehouse: Warehouse) -> None:
-        self._warehouse = warehouse
-        self._threads = ThreadPoolExecutor(1)
-        self._opened: Future[NextFile] | None = None
-
-    def watch(self, bar: Watch | None, step: Progress) -> None:
-        """Shows a step of the ingest, and opens the file once a trace is read."""
-        if bar is not None:
-            bar(step)
-        if step.stage == "read" and not (self._opened or self._warehouse.store.is_remote):
-            self._opened = self._threads.submit(self._open)
-
-    def _open(self) -> NextFile:
-        from tracewarehouse.query.shell_file import NextFile
-
-        return NextFile(self._warehouse.store, self._warehouse.catalog)
-
-    def update(self, session: Session) -> None:
-        """Adds the new runs, unless the warehouse is in an object store."""
-        store = self._warehouse.store
-        if store.is_remote:
-            return
-        from tracewarehouse.query.shell_file import update
-        from tracewarehouse.runs.rows import catalog_row
-
-        try:
-            if not store.is_listed_in_parts:  # the parts of the runs were written
-                store.list_runs(catalog_row)
-            opened = self._opened.result() if self._opened else None
-            update(store, self._warehouse.catalog, session.out.notice, opened)
-        except (TwError, OSError) as error:  # the runs are already published
-            session.out.notice(f"note: warehouse.duckdb is out of date: {error}; rebuild it with tw refresh")
-
-    def __enter__(self) -> _ShellFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.shutdown()
-        if self._opened and not self._opened.exception():
-            self._opened.result().close()
 
 
 def _print_report(session: Session, report: IngestReport) -> None:

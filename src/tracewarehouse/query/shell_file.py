@@ -417,7 +417,7 @@ def update(
     newest = _newest(store)
     if len(newest) > _MAX_UPDATED_RUNS:
         often = hints.fill("{} or {} brings it up to date", hints.call("shell"), hints.call("refresh"))
-        on_notice(f"note: {NAME} does not have the new runs, as there are {len(newest):,}: {often}")
+        on_notice(f"{NAME} does not have the new runs, as there are {len(newest):,}: {often}")
         return
     try:
         _write_newest(store, catalog, newest, on_notice, opened or NextFile(store, catalog))

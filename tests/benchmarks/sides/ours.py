@@ -40,10 +40,7 @@ def _ingested(
     house: tw.Warehouse, paths: list[str], run: str | None, shell: bool, jobs: int | None = None
 ) -> Any:
     """Like `tw ingest`, with the file for the DuckDB shell if `shell`."""
-    report = house.ingest(*paths, run=run, jobs=jobs)
-    if shell:
-        house.refresh()
-    return report
+    return house.ingest(*paths, run=run, jobs=jobs, shell_file=shell)
 
 
 def repeatedly(path: str, folder: str, times: int) -> dict[str, Any]:

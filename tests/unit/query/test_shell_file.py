@@ -225,6 +225,9 @@ def test_a_library_ingest_leaves_the_file_stale_and_readable(tmp_path: Path) -> 
     with wh.shell_file() as found:
         assert found == path
         assert shell(path, runs, "SELECT DISTINCT run_id FROM latest.kernels") == "one\ntwo\ntwo\n"
+    report = wh.ingest(steps / "rank0.json.gz", run="three", jobs=1, shell_file=True)
+    assert shell(path, runs) == "one\nthree\ntwo\n"
+    assert report.notes == wh.ingest(steps / "rank0.json.gz", run="four", jobs=1).notes
 
 
 def test_a_shell_on_a_read_only_warehouse_gets_a_temporary_file(wh: Warehouse) -> None:
@@ -346,7 +349,7 @@ def test_an_update_over_too_many_runs_is_left_to_others(
     update(wh.store, wh.catalog, notices.append)
     (line,) = notices
     assert path.stat().st_mtime_ns == before
-    assert line.startswith("note: warehouse.duckdb does not have the new runs, as there are 3: ")
+    assert line.startswith("warehouse.duckdb does not have the new runs, as there are 3: ")
 
 
 def test_another_process_sees_a_run_right_after_ingest(tmp_path: Path) -> None:
