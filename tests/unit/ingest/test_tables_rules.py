@@ -152,6 +152,9 @@ def test_ranks_merged_into_one_file_are_reported(tmp_path: Path) -> None:
     assert rules(tables_of(trace(tmp_path, both)))["multiple_processes"] == (1, 2_000)
     apart = [gpu("a", 0, 2), gpu("b", 0, 2, pid=1, args={"device": 1, "stream": 7})]
     assert "multiple_processes" not in rules(tables_of(trace(tmp_path, apart)))
+    calls = [call("cudaLaunchKernel", at, 1, at, pid=pid) for at, pid in ((1, "a"), (2, "b"), (3, "a"))]
+    unknown = [*calls, call("cudaLaunchKernel", 4, 1, 1, pid=None), gpu("a", 5, 2, 3), gpu("b", 8, 2, 2)]
+    assert "multiple_processes" not in rules(tables_of(trace(tmp_path, unknown)))
 
 
 def test_begin_and_end_make_a_slice(tmp_path: Path) -> None:

@@ -137,8 +137,9 @@ def _multiple_processes(given: QualityInput) -> RuleHits:
     which = np.zeros(len(rank), np.bool_)
     which[known[_of_later_process(columns, launches.rows[known], device)]] = True
     calls = given.calls
-    with_id = np.flatnonzero(calls.correlation.valid)
-    caller = columns.codes("pid", calls.rows[with_id]).codes
+    process = columns.codes("pid", calls.rows).codes
+    with_id = np.flatnonzero(calls.correlation.valid & (process >= 0))
+    caller = process[with_id]
     order = np.lexsort((caller, calls.correlation.values[with_id]))
     ids, caller = calls.correlation.values[with_id[order]], caller[order]
     is_shared = (ids[1:] == ids[:-1]) & (caller[1:] != caller[:-1])

@@ -340,9 +340,10 @@ def _steps_of_rank(
 def _only_loads(columns: Columns, rows: slice, start_ns: int, end_ns: int) -> bool:
     """Whether a step loads data, and nothing else begins in it: the profiler stopped before its work."""
     loader = flags(pc.starts_with(columns.words("name"), LOADER))
-    loads = rows.start + np.flatnonzero(columns.where("name", loader, rows))
+    is_timed = is_slice(columns)[rows] & columns.valid("ts_ns", rows)
+    loads = rows.start + np.flatnonzero(columns.where("name", loader, rows) & is_timed)
     load_start, load_end = (np.sort(each) for each in start_and_end(columns, loads.astype(np.int32)))
-    work = rows.start + np.flatnonzero(columns.is_one_of("category", _WORK, rows))
+    work = rows.start + np.flatnonzero(columns.is_one_of("category", _WORK, rows) & is_timed)
     ts = columns.ints("ts_ns", work).values
     ts = ts[(start_ns <= ts) & (ts < end_ns)]
     before = np.searchsorted(load_start, ts, side="right") - 1

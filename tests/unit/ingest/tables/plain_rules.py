@@ -143,9 +143,13 @@ def _device(rows: Sequence[Row]) -> Iterator[Hit]:
     processes = defaultdict(set)
     for n in gpu_activities(rows):
         processes[rows[n]["device"]].add(rows[n]["pid"])
-    repeated = [n for n, is_same in repeated_ids(rows) if not is_same]
+    callers = defaultdict(set)
+    for n in calls(rows):
+        if pairs(rows[n]["correlation"]):
+            callers[rows[n]["correlation"]].add(rows[n]["pid"])
     launching = {rows[call]["pid"] for call, _ in links.values()} - {None}
-    is_merged, first = bool(repeated), min(launching, default=None)
+    is_merged = any(len(each - {None}) > 1 for each in callers.values())
+    first = min(launching, default=None)
     for n in gpu_activities(rows):
         row, before = rows[n], first_linked.get(_stream(rows[n]))
         if n not in links:
@@ -186,11 +190,11 @@ def _calls(rows: Sequence[Row]) -> Iterator[Hit]:
             yield "unknown_launch", n, row["dur_ns"]
         if launches and n not in launching and row["correlation"] not in ids:
             yield "launch_without_gpu_activity", n, row["dur_ns"]
-    yield from (("correlation_reused", n, None) for n, is_same in repeated_ids(rows) if is_same)
+    yield from (("correlation_reused", n, None) for n in _repeated_ids(rows))
 
 
-def repeated_ids(rows: Sequence[Row]) -> Iterator[tuple[int, bool]]:
-    """Calls with the id of an earlier one that they are no part of; whether that one has their process."""
+def _repeated_ids(rows: Sequence[Row]) -> Iterator[int]:
+    """Calls with the id of an earlier one of their process that they are no part of."""
     for n in calls(rows):
         row = rows[n]
         same = [
@@ -200,8 +204,8 @@ def repeated_ids(rows: Sequence[Row]) -> Iterator[tuple[int, bool]]:
         ]
         same.sort(key=lambda o: (rows[o]["ts_ns"], -end(rows[o]), o))
         outer = [o for at, o in enumerate(same) if all(end(rows[e]) < end(rows[o]) for e in same[:at])]
-        if n in outer[1:]:
-            yield n, rows[outer[outer.index(n) - 1]]["pid"] == row["pid"]
+        if n in outer[1:] and rows[outer[outer.index(n) - 1]]["pid"] == row["pid"]:
+            yield n
 
 
 def _streams(rows: Sequence[Row]) -> Iterator[Hit]:

@@ -15,6 +15,7 @@ DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 CALL = ("cuda_runtime", "cuda_driver")
 NO_HOST_SLICE = (*DEVICE, "gpu_user_annotation", "cuda_event", "cuda_sync", "Trace", "ac2g")
 NO_STEP = (*DEVICE, "gpu_user_annotation", "cuda_event", "Trace")
+LOADER = "enumerate(DataLoader)#"
 FARTHEST_NS = 100_000_000_000_000
 
 
@@ -302,6 +303,9 @@ def step_table(
             touches |= first_gpu <= device[0] or last_gpu >= device[1]
         if touches and incomplete != "lost_records":
             incomplete = "cut_off"
+        is_last = (start, number) == max((min(m)[0], each) for each, m in by_step.items())
+        if incomplete is None and is_last and not kernels and _only_loads(rows, start, last):
+            incomplete = "no_work"
         table.append({
             "step": number, "event_id": event_id, "host_start_ns": start, "host_ns": last - start,
             "device_start_ns": first_gpu,
@@ -312,6 +316,17 @@ def step_table(
     for row in table:
         del row["_highest"]
     return sorted(table, key=lambda row: row["step"])
+
+
+def _only_loads(rows: Sequence[Row], start: int, until: int) -> bool:
+    """Whether what begins in an interval is the loading of data, or part of it."""
+    loads = [row for row in rows if is_slice(row) and str(row["name"]).startswith(LOADER)]
+    work = [row for row in rows if row["category"] in ("cpu_op", *CALL) and is_slice(row)]
+    return any(start <= row["ts_ns"] < until for row in loads) and all(
+        any(load["ts_ns"] <= row["ts_ns"] < end(load) for load in loads)
+        for row in work
+        if start <= row["ts_ns"] < until
+    )
 
 
 def launch_and_idle(rows: Sequence[Row], links: dict[int, tuple[int, str]]) -> list[tuple[Any, ...]]:
