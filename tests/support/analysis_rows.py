@@ -30,6 +30,8 @@ SAMPLE: Final = (
     "exposed_comm",
     "slow_links",
 )
+# Need collectives that match across ranks, which a file without process groups does not have.
+OF_GROUPS: Final = ("exposed_comm", "slow_collectives", "slow_rank", "what_if")
 EVENT_IDS: Final = (
     "event_id", "kernel_id", "runtime_id", "op_id", "annotation_id", "call_id", "after_id", "before_id",
 )  # fmt: skip
