@@ -22,7 +22,8 @@ LARGE_BYTES = 15_000
 
 # Files of other formats and files without events: refused, so without tables.
 NO_TRACE = re.compile(
-    r"_et\.json|dlrm_eg_|chakra_|memory_timeline|rocprofv3|EXPECT|key_averages|/(empty|html_error|no_events|null_events)\."
+    r"_et\.json|dlrm_eg_|chakra_|memory_timeline|memory\.raw|rocprofv3|nccl_trace_rank|key_averages|EXPECT"
+    r"|/(empty|html_error|no_events|null_events)\."
 )
 
 
