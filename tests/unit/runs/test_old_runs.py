@@ -59,7 +59,8 @@ def later(house: Path, sql: Path) -> Warehouse:
 
 @pytest.mark.deep
 def test_every_analysis_reads_stored_tables_and_writes_nothing(stored: Path, sql: Path) -> None:
-    before, now = tw.open(stored), Warehouse(stored, catalog=Catalog.load(sql))
+    before = Warehouse(stored, read_only=True)
+    now = Warehouse(stored, catalog=Catalog.load(sql), read_only=True)
     files = files_under(stored)
     for contract in before.catalog.analyses():
         old, new = before.analyze(contract.name), now.analyze(contract.name)
@@ -170,8 +171,8 @@ def test_an_upgrade_resumes_after_a_kill(later: Warehouse, monkeypatch: pytest.M
         patch.setattr(Store, "publish", killed)
         later.upgrade()
     built: list[object] = []
-    build = upgrading._built
-    monkeypatch.setattr(upgrading, "_built", lambda tasks: built.extend(tasks) or build(tasks))
+    build = upgrading.built
+    monkeypatch.setattr(upgrading, "built", lambda tasks: built.extend(tasks) or build(tasks))
     assert len(later.upgrade().lines) == 2
     assert {task.source.run for task in built} == {"b"}  # type: ignore[attr-defined]
     assert len(later.analyze("waves")) == 4 and later.verify() == []
