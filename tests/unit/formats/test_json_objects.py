@@ -46,7 +46,7 @@ def test_each_row_has_the_members_that_are_not_null(share: float) -> None:
 
 
 def test_constants_and_columns_of_nulls() -> None:
-    members = {"no": pa.nulls(2, pa.int64()), "one": pa.scalar(1), "real": pa.array([0.5, float("nan")])}
+    members = {"no": pa.nulls(2, pa.int64()), "one": pa.array([1, 1]), "real": pa.array([0.5, float("nan")])}
     assert json_objects(members, 2).to_pylist() == ['{"one":1,"real":0.5}', '{"one":1}']
     assert json_objects({"no": pa.nulls(2, pa.int64())}, 2).to_pylist() == [None, None]
 
