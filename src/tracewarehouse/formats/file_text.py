@@ -11,10 +11,11 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BufferedReader, FileIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
@@ -25,6 +26,7 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.late_regex import late_regex
 
 Buffer: TypeAlias = bytes | bytearray | mmap.mmap
+_File: TypeAlias = "BufferedReader[FileIO]"
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -98,12 +100,16 @@ def _read_text(path: Path, spill: Path | None) -> Text:
     return Text(path, stream.stored_bytes, stream.size, stream.digest, buffer, stream.cut)
 
 
-def _decompress(file: IO[bytes], pieces: _Pieces) -> Iterator[bytes]:
-    """The decompressed content; `pieces.cut` is the reason if the file is truncated or corrupt."""
-    magic = file.peek(4)[:4]  # type: ignore[attr-defined]
+class _CutError(Exception):
+    """The file is truncated or corrupt behind what was decompressed; the message is the reason."""
+
+
+def _decompress(file: _File) -> Iterator[bytes]:
+    """The decompressed content. Raises _CutError at the end of what can be decompressed."""
+    magic = file.peek()[:4]
     if magic[:2] == GZIP_MAGIC:
-        return _gunzip(pieces)
-    return _unzstd(file, pieces) if magic == ZSTD_MAGIC else iter(pieces)
+        return _gunzip(file)
+    return _unzstd(file) if magic == ZSTD_MAGIC else iter(file.read1, b"")
 
 
 class TextStream(Struct):
@@ -133,23 +139,25 @@ class TextStream(Struct):
         """The text, decompressed from pieces of this size."""
         sha = hashlib.sha256()
         small = bytearray()  # of gzip members of a few bytes, each of which would need a separate search
-        with _opened(self.path) as file:
+        with _opened(self.path, piece_bytes) as file:
             most = max(_MOST_BYTES, _MOST_RATIO * os.fstat(file.fileno()).st_size)
-            stored = _Pieces(file, piece_bytes)
-            for piece in _decompress(file, stored):
-                sha.update(piece)
-                self.size += len(piece)
-                if self.size > most:
-                    reason = f"unpacks to more than {_MOST_RATIO} times its size"
-                    raise TraceFormatError(self.path, reason, hint="unpack it, and name the file inside")
-                if len(small) + len(piece) < piece_bytes:
-                    small.extend(piece)
-                else:
-                    yield bytes(small) + piece if small else piece
-                    small.clear()
+            try:
+                for piece in _decompress(file):
+                    sha.update(piece)
+                    self.size += len(piece)
+                    if self.size > most:
+                        reason = f"unpacks to more than {_MOST_RATIO} times its size"
+                        raise TraceFormatError(self.path, reason, hint="unpack it, and name the file inside")
+                    if len(small) + len(piece) < piece_bytes:
+                        small.extend(piece)
+                    else:
+                        yield bytes(small) + piece if small else piece
+                        small.clear()
+            except _CutError as error:
+                self.cut = str(error)
             if small:
                 yield bytes(small)
-            self.cut, self.stored_bytes = stored.cut, stored.size()
+            self.stored_bytes = os.fstat(file.fileno()).st_size
         self.digest = sha.hexdigest()
 
     def within(self, most_bytes: int, too_long: str, hint: str) -> Iterator[bytes]:
@@ -241,76 +249,27 @@ def head_of(path: Path, length: int) -> bytes:
     Raises TraceFormatError if nothing can be read.
     """
     head = bytearray()
-    with _opened(path) as file:
-        pieces = _Pieces(file, min(max(length, _SMALL_PIECE_BYTES), _PIECE_BYTES))
-        for piece in _decompress(file, pieces):
+    with _opened(path, min(max(length, _SMALL_PIECE_BYTES), _PIECE_BYTES)) as file, suppress(_CutError):
+        for piece in _decompress(file):
             head += piece
             if len(head) >= length:
                 break
     return bytes(head[:length])
 
 
-class _Pieces:
-    """The stored bytes in pieces; bytes after a gzip member can be pushed back.
-
-    `cut` is the reason why what follows cannot be decompressed.
-    """
-
-    cut: str | None = None
-
-    def __init__(self, file: IO[bytes], bytes_: int = _PIECE_BYTES) -> None:
-        self._file = file
-        self._bytes = bytes_
-        self._pushed_back = b""
-        self.taken = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        while piece := self.next():
-            yield piece
-
-    def next(self) -> bytes:
-        if self._pushed_back:
-            piece, self._pushed_back = self._pushed_back, b""
-            return piece
-        piece = self._file.read(self._bytes)
-        self.taken += len(piece)
-        return piece
-
-    def push_back(self, rest: bytes) -> None:
-        self._pushed_back = rest
-
-    def at(self) -> int:
-        """The file offset of the next piece."""
-        return self.taken - len(self._pushed_back)
-
-    def reread(self, at: int) -> Iterator[bytes]:
-        """Rereads the pieces from the offset `at` on; `next` must not be called afterwards."""
-        self._file.seek(at)
-        while piece := self._file.read(min(_PIECE_BYTES, self.taken - at)):
-            at += len(piece)
-            yield piece
-
-    def size(self) -> int:
-        """The size of the file, including bytes after a corrupt position that were not read."""
-        return max(self.taken, os.fstat(self._file.fileno()).st_size)
-
-
-def _gunzip(pieces: _Pieces) -> Iterator[bytes]:
+def _gunzip(file: _File) -> Iterator[bytes]:
     """The content of all members of a gzip file."""
     while True:
-        yield from _member(pieces)
-        if pieces.cut is not None:
-            return
-        rest = next(filter(None, (piece.lstrip(b"\0") for piece in pieces)), b"")  # without padding
+        yield from _member(file)
+        while (rest := file.peek())[:1] == b"\0":  # padding
+            file.read(len(rest) - len(rest.lstrip(b"\0")))
         if not rest:
             return
         if rest[:1] != GZIP_MAGIC[:1]:
-            pieces.cut = "bytes that are not gzip follow the compressed data"
-            return
-        pieces.push_back(rest)
+            raise _CutError("bytes that are not gzip follow the compressed data")
 
 
-def _unzstd(file: IO[bytes], pieces: _Pieces) -> Iterator[bytes]:
+def _unzstd(file: _File) -> Iterator[bytes]:
     """The content of all frames of a zstd file."""
     import pyarrow as pa
 
@@ -319,7 +278,8 @@ def _unzstd(file: IO[bytes], pieces: _Pieces) -> Iterator[bytes]:
         while piece := stream.read(_PIECE_BYTES):
             yield piece
     except OSError as error:
-        pieces.cut = f"the zstd stream is {'cut short' if 'Truncated' in str(error) else 'corrupt'}"
+        reason = f"the zstd stream is {'cut short' if 'Truncated' in str(error) else 'corrupt'}"
+        raise _CutError(reason) from error
 
 
 def is_compressed_database(path: Path) -> bool:
@@ -337,74 +297,67 @@ def unpack_database(path: Path, copy: Path) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     unfinished = copy.with_name(f"{copy.name}.{os.getpid()}")
     most = max(_DATABASE_BYTES, _DATABASE_RATIO * path.stat().st_size)
-    with _opened(path) as file, unfinished.open("wb") as out:
-        pieces = _Pieces(file)
-        for piece in _decompress(file, pieces):
-            if out.tell() + len(piece) > most:
-                reason = f"unpacks to more than {most >> 30} GiB"
-                raise TraceFormatError(path, reason, hint="unpack it and name the file inside")
-            out.write(piece)
-    if pieces.cut is not None:
-        unfinished.unlink()
-        raise TraceFormatError(path, pieces.cut, hint="copy the file again")
-    unfinished.replace(copy)
+    try:
+        with _opened(path) as file, unfinished.open("wb") as out:
+            for piece in _decompress(file):
+                if out.tell() + len(piece) > most:
+                    reason = f"unpacks to more than {most >> 30} GiB"
+                    raise TraceFormatError(path, reason, hint="unpack it and name the file inside")
+                out.write(piece)
+        unfinished.replace(copy)
+    except _CutError as error:
+        raise TraceFormatError(path, str(error), hint="copy the file again") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
-def _member(pieces: _Pieces) -> Iterator[bytes]:
+def _member(file: _File) -> Iterator[bytes]:
     """The content of a member, of a corrupt one up to the corrupt position."""
-    member = isal_zlib.decompressobj(wbits=31)
-    size, start = 0, pieces.at()
+    member, start, size = isal_zlib.decompressobj(wbits=31), file.tell(), 0
     while not member.eof:
-        if not (piece := pieces.next()):
-            pieces.cut = "the gzip stream is cut short"
-            yield from _recovered(pieces.reread(start), size)
-            return
-        is_cut = True
-        while is_cut:
-            try:
-                text = member.decompress(piece, _MOST_PIECE_BYTES)
-            except _ISAL_ERROR:
-                pieces.cut = "the gzip stream is corrupt"
-                yield from _recovered(pieces.reread(start), size)
+        stored = file.peek()
+        try:
+            text = member.decompress(stored, _MOST_PIECE_BYTES)
+        except _ISAL_ERROR as error:
+            yield from _recovered(file, start, size)
+            raise _CutError("the gzip stream is corrupt") from error
+        if not (stored or text or member.eof):
+            yield from _recovered(file, start, size)
+            raise _CutError("the gzip stream is cut short")
+        file.read(len(stored) - len(member.unconsumed_tail) - len(member.unused_data))
+        yield text
+        size += len(text)
+
+
+def _recovered(file: _File, start: int, skip: int) -> Iterator[bytes]:
+    """The rest of the member at `start` up to a corrupt position, found by bisection to the last valid byte.
+
+    The first `skip` bytes of the text are known.
+    """
+    file.seek(start)
+    member, size = zlib.decompressobj(wbits=31), _PIECE_BYTES
+    while not member.eof and (piece := file.peek()[:size]):
+        trial = member.copy()
+        try:
+            text = trial.decompress(piece)
+        except zlib.error:
+            if not (size := min(size, len(piece)) // 2):
                 return
-            yield text
-            size += len(text)
-            piece, is_cut = member.unconsumed_tail, len(text) == _MOST_PIECE_BYTES
-    pieces.push_back(member.unused_data)
-
-
-def _recovered(stored: Iterable[bytes], skip: int) -> Iterator[bytes]:
-    """The rest of a corrupt member up to the corrupt position."""
-    for out in _outputs(stored):
-        yield out[skip:]
-        skip = max(skip - len(out), 0)
-
-
-def _outputs(stored: Iterable[bytes]) -> Iterator[bytes]:
-    """The text of a gzip member up to a corrupt position, found by bisection down to the last valid byte."""
-    member = zlib.decompressobj(wbits=31)
-    for piece in stored:
-        at, size = 0, len(piece)
-        while at < len(piece):
-            trial = member.copy()
-            try:
-                out = trial.decompress(piece[at : at + size])
-            except zlib.error:
-                if not (size := size // 2):
-                    return
-                continue
-            yield out
-            member, at = trial, at + size
+            continue
+        member = trial
+        file.read(len(piece))
+        yield text[skip:]
+        skip = max(skip - len(text), 0)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The open file; errors of reading it become TraceFormatError."""
+def _opened(path: Path, piece_bytes: int = _PIECE_BYTES) -> Iterator[_File]:
+    """The open file, which is read in pieces of this size; errors of reading it become TraceFormatError."""
     if path.is_dir():
         hint = hints.fill("name a trace file; {} reads folders", hints.ingest())
         raise TraceFormatError(path, "this is a folder, not a file", hint=hint)
     try:
-        with path.open("rb") as file:
+        with BufferedReader(FileIO(path), piece_bytes) as file:
             yield file
     except FileNotFoundError as error:
         raise TraceFormatError(path, "no such file", hint="check the path") from error
