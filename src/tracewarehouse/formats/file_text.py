@@ -414,7 +414,7 @@ _CSV_STATISTICS: Final = b'"name","calls","totaldurationns"'
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _DATABASES: Final = (".sqlite", ".sqlite3", ".db", ".rpd")
 # An unclosed string is also one token; otherwise matching would restart at each quote inside it.
-_TOKEN: Final = late_regex(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTALL)
+_TOKEN: Final = late_regex(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],:]|[^ \t\r\n{}\[\],:"]+', re.DOTALL)
 
 
 def binary_format(buffer: Buffer) -> str | None:
@@ -449,10 +449,10 @@ def list_format(first: object) -> str:
     return "memory_timeline" if isinstance(first, list) and len(first) == 4 else NO_EVENTS
 
 
-def _tokens(head: bytes) -> Iterator[tuple[bytes, int]]:
+def json_tokens(text: Buffer) -> Iterator[tuple[bytes, int]]:
     """Each token of JSON that may end anywhere, and how many brackets are around it."""
     depth = 0
-    for match in _TOKEN.finditer(head):
+    for match in _TOKEN.finditer(text):
         token = match.group()
         depth -= token in (b"}", b"]")
         yield token, depth
@@ -461,22 +461,17 @@ def _tokens(head: bytes) -> Iterator[tuple[bytes, int]]:
 
 def top_keys(head: bytes) -> list[str]:
     """The top-level keys of a JSON object in `head`, which may end anywhere."""
-    keys: list[str] = []
-    at_key = False
-    for token, depth in _tokens(head):
-        if token in (b"{", b"["):
-            at_key = depth == 0
-        elif depth == 1 and token == b",":
-            at_key = True
-        elif depth == 1 and at_key:
-            keys.append(token[1:-1].decode(errors="replace"))
-            at_key = False
+    keys, before = [], b""
+    for token, depth in json_tokens(head):
+        if depth == 1 and token == b":":
+            keys.append(before[1:-1].decode(errors="replace"))
+        before = token
     return keys
 
 
 def holds_objects(head: bytes) -> bool:
     """Whether a JSON list in `head`, which may end anywhere, has an element that is an object."""
-    return b"{" in head and (b"{", 1) in _tokens(head)
+    return b"{" in head and (b"{", 1) in json_tokens(head)
 
 
 def is_container(head: bytes) -> bool:

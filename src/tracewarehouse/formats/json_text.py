@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from tracewarehouse.formats.file_text import json_tokens
 from tracewarehouse.late_regex import late_regex
 
 Text = msgspec.Raw | bytes
@@ -98,23 +99,21 @@ def members(text: str) -> list[tuple[str, str]]:
 
 def strings(text: str) -> Iterator[StringToken]:
     """Every string token of a JSON text, including keys, with its path."""
-    path: list[str | int] = []
-    in_object: list[bool] = []
+    path: list[str | int] = []  # in an object the last one is a key, in a list a number
     expects_key = False
     for match in _TOKEN.finditer(text):
         token = match.group()
         if token == "{" or token == "[":
-            in_object.append(token == "{")
             path.append("" if token == "{" else 0)
             expects_key = token == "{"
         elif token == "}" or token == "]":
-            in_object.pop()
             path.pop()
             expects_key = False
         elif token == ",":
-            expects_key = in_object[-1]
-            if not expects_key:
-                path[-1] = int(path[-1]) + 1
+            last = path[-1]
+            expects_key = isinstance(last, str)
+            if isinstance(last, int):
+                path[-1] = last + 1
         elif token[0] == '"':
             if expects_key:
                 path[-1] = unquote(token)
@@ -122,8 +121,6 @@ def strings(text: str) -> Iterator[StringToken]:
             expects_key = False
 
 
-# An unclosed string is also one token; otherwise matching would restart at each quote inside it.
-_DEEP_TOKEN = late_regex(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],:]|[^ \t\r\n{}\[\],:"]+', re.DOTALL)
 # Half of a character is strict JSON, which msgspec does not read.
 _SURROGATE = late_regex(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 # The number of levels that are checked at a time.
@@ -174,20 +171,15 @@ def _deep_tokens(data: bytes) -> Iterator[tuple[bytes, int]]:
     Containers at some depths are checked without what they hold at the next of these, which comes first.
     """
     unchecked: list[list[bytes]] = [[]]
-    depth = 0
-    for match in _DEEP_TOKEN.finditer(data):
-        token = match.group()
-        begins, ends = token in (b"{", b"["), token in (b"}", b"]")
-        depth -= ends
+    for token, depth in json_tokens(data):
         yield token, depth
         is_apart = depth % _LEVELS == _LEVELS - 1
-        if is_apart and begins:
+        if is_apart and token in (b"{", b"["):
             unchecked.append([])
         unchecked[-1].append(token)
-        if is_apart and ends and len(unchecked) > 1:
+        if is_apart and token in (b"}", b"]") and len(unchecked) > 1:
             _check(unchecked.pop())
             unchecked[-1].append(b"0")
-        depth += begins
     _check(unchecked[0])
 
 
