@@ -11,11 +11,10 @@ from typing import Final
 _READ: Final = """
 import resource, sys
 from pathlib import Path
-from tracewarehouse.formats.pickles.reader import PlainFile, read_plain
+from tracewarehouse.formats.pickles.reader import read_plain
 path = Path(sys.argv[1])
 with path.open("rb") as file:
-    plain = PlainFile(path, file, path.stat().st_size, "memory_snapshot")
-    read_plain(plain, path.parent, "a memory snapshot")
+    read_plain(path, file, "memory_snapshot", "a memory snapshot", path.parent)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(used.ru_utime + used.ru_stime, used.ru_maxrss << 10)
 """

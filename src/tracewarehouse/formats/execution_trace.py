@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -256,8 +256,8 @@ class ExecutionTraceSource(RecordSource):
 
     most_bytes = (1 << 30, "it holds more than 1 GiB", "record fewer steps")
 
-    def _walk(self, content: bytes) -> Iterator[tuple[str, pa.Table]]:
-        self._trace = decoded(content, self._path)
+    def _walk(self, content: IO[bytes]) -> Iterator[tuple[str, pa.Table]]:
+        self._trace = decoded(content.read(), self._path)
         yield TABLE, node_table(self._trace, self._notes)
 
     def _header(self) -> Mapping[str, Any]:

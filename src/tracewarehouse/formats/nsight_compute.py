@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import pyarrow as pa
 from msgspec import Struct
@@ -184,20 +184,20 @@ class NsightComputeSource(RecordSource):
 
     most_bytes = (256 << 20, "more than 256 MiB of metrics", "profile fewer launches")
 
-    def _walk(self, content: bytes) -> Iterator[tuple[str, pa.Table]]:
-        if _LONG_LINE.search(content):
+    def _walk(self, content: IO[bytes]) -> Iterator[tuple[str, pa.Table]]:
+        if _LONG_LINE.search(text := content.read()):
             raise TraceFormatError(self._path, "a line of more than 1 MiB", hint="write it with ncu --csv")
         try:
-            decimal = decimal_of(metric.value for metric in self._metrics(content))
-            found = table(self._metrics(content), decimal, self._notes)
+            decimal = decimal_of(metric.value for metric in self._metrics(text))
+            found = table(self._metrics(text), decimal, self._notes)
         except csv.Error as error:  # a longer field than any that Nsight Compute writes
             raise TraceFormatError(self._path, str(error), hint="write it again with ncu --csv") from error
         if not found.num_rows:
             raise TraceFormatError(self._path, "no metrics", hint="no kernel was profiled; see its messages")
         yield TABLE, found
 
-    def _metrics(self, content: bytes) -> Iterator[Metric]:
-        lines = (line.decode(errors="replace") for line in BytesIO(content))
+    def _metrics(self, text: bytes) -> Iterator[Metric]:
+        lines = (line.decode(errors="replace") for line in BytesIO(text))
         return metrics(rows_of(lines), self._path)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -452,23 +452,18 @@ class RecordSource(FileSource):
     def __init__(self, path: Path, part: Part, request: Request) -> None:
         super().__init__(path, part, request)
         self._tables: dict[str, pa.Table] = {}
-        with self._opened() as (self._content, content):
+        self._content = TextStream(path)
+        with TemporaryFile(dir=request.spill) as content:
+            content.writelines(self._content.within(*self.most_bytes))
+            content.seek(0)
             self._unchanged = request.known_digest == self._content.digest
             for name, table in () if self._unchanged else self._walk(content):
                 self._tables[name], redactions = redacted(table, self._redactor)
                 self._redactions += redactions
 
-    @contextmanager
-    def _opened(self) -> Iterator[tuple[TextStream, Any]]:
-        """Digest and sizes of the content, and the content."""
-        stream, text = TextStream(self._path), bytearray()
-        for piece in stream.within(*self.most_bytes):
-            text += piece
-        yield stream, text
-
     @abstractmethod
-    def _walk(self, content: Any) -> Iterable[tuple[str, pa.Table]]:
-        """The names and tables of the records. Raises TraceFormatError."""
+    def _walk(self, content: IO[bytes]) -> Iterable[tuple[str, pa.Table]]:
+        """The names and tables of the records in the text. Raises TraceFormatError."""
 
     @property
     def _events(self) -> int:

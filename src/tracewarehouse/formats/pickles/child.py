@@ -12,7 +12,6 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
@@ -20,12 +19,14 @@ from tracewarehouse import slim_imports
 
 slim_imports.install(numpy=False)
 
+import msgspec  # noqa: E402
 import pyarrow as pa  # noqa: E402
 from msgspec.structs import asdict  # noqa: E402
 
 from tracewarehouse.formats.pickles.values import (  # noqa: E402
     Budget,
     FoldingReader,
+    Job,
     PlainUnpickler,
     RefusedPickleError,
     SharedFrames,
@@ -37,16 +38,15 @@ _PAGES: Final = "/proc/self/statm"
 
 def main() -> None:
     """Does the job that the first argument describes, and writes the result as JSON."""
-    job: dict[str, Any] = json.loads(sys.argv[1])
-    walk: Walk = import_module(f"{__package__}.{job['walk']}").walk
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+    walk: Walk = import_module(f"{__package__}.{job.walk}").walk
     pa.set_cpu_count(1)
     gc.disable()
     result: dict[str, Any]
     try:
-        # What this process may use beyond what it uses now.
-        address_limit_bytes = _address_space() + job["memory_bytes"]
+        address_limit_bytes = _address_space() + job.memory_bytes
         resource.setrlimit(resource.RLIMIT_AS, (address_limit_bytes, address_limit_bytes))
-        cpu_limit_s = int(time.process_time()) + job["cpu_s"]
+        cpu_limit_s = int(time.process_time()) + job.cpu_s
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         result = _read(job, walk)
@@ -70,16 +70,16 @@ def _address_space() -> int:
         return 1 << 30
 
 
-def _read(job: Mapping[str, Any], walk: Walk) -> dict[str, Any]:
+def _read(job: Job, walk: Walk) -> dict[str, Any]:
     """Reads the file, and writes an Arrow stream per table, one after the other."""
-    with os.fdopen(job["input"], "rb") as file:
-        if job["json"]:
+    with os.fdopen(job.input, "rb") as file:
+        if job.is_json:
             root = json.load(file, object_hook=SharedFrames())
         else:
             root = PlainUnpickler(FoldingReader(file)).load()
-    found = walk(root, Budget(job["values"]))
+    found = walk(root, Budget(job.values))
     options = pa.ipc.IpcWriteOptions(use_threads=False)
-    with os.fdopen(job["output"], "wb") as output:
+    with os.fdopen(job.output, "wb") as output:
         for table in found.tables.values():
             with pa.ipc.new_stream(output, table.schema, options=options) as out:
                 out.write_table(table)

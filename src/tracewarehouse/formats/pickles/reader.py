@@ -11,18 +11,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
+import msgspec
 import pyarrow as pa
-from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.file_text import TextStream, UnsupportedFormatError
-from tracewarehouse.formats.pickles.values import Tables
+from tracewarehouse.formats.file_text import UnsupportedFormatError
+from tracewarehouse.formats.pickles.values import Job, Tables
 from tracewarehouse.formats.source_tables import RecordSource
 
 PICKLE: Final = "pickle"
@@ -41,56 +40,37 @@ _BYTES_PER_CPU_S: Final = 5 << 20
 _FEWEST_VALUES: Final = 10_000
 
 
-class PlainFile(Struct, frozen=True):
-    """An open file with decompressed content, the format to read it as, and its path for messages."""
-
-    path: Path
-    content: IO[bytes]
-    size: int
-    walk: str
-    is_json: bool = False
-
-    @property
-    def memory_bytes(self) -> int:
-        """The memory that reading it may use."""
-        return min(_MEMORY_PER_BYTE * self.size + _MEMORY_BYTES, _MOST_MEMORY_BYTES)
-
-    @property
-    def cpu_s(self) -> int:
-        """The CPU time that reading it may take."""
-        return _CPU_S + self.size // _BYTES_PER_CPU_S
-
-
-def read_plain(file: PlainFile, spill: Path, what: str) -> Tables:
-    """The tables of a file. Raises TraceFormatError if it is not `what`."""
+def read_plain(path: Path, content: IO[bytes], walk: str, what: str, spill: Path) -> Tables:
+    """The tables that a walk makes of the content of a file. Raises TraceFormatError if it is not `what`."""
+    size, is_json = os.fstat(content.fileno()).st_size, content.read(1) in b"{[ \r\n\t"
+    os.lseek(content.fileno(), 0, os.SEEK_SET)  # the child shares the position
     with TemporaryFile(dir=spill) as output:
-        answer = _run(file, output)
+        job = Job(
+            input=content.fileno(),
+            output=output.fileno(),
+            walk=walk,
+            is_json=is_json,
+            memory_bytes=min(_MEMORY_PER_BYTE * size + _MEMORY_BYTES, _MOST_MEMORY_BYTES),
+            cpu_s=_CPU_S + size // _BYTES_PER_CPU_S,
+            values=max(size, _FEWEST_VALUES),
+        )
+        answer = _run(job)
         if "tables" not in answer:
-            raise _error(file, answer, what)
+            raise _error(path, job, answer, what)
         os.lseek(output.fileno(), 0, os.SEEK_SET)
         tables = {name: pa.ipc.open_stream(output).read_all() for name in answer["tables"]}
     return Tables(**answer | {"tables": tables})
 
 
-def _run(file: PlainFile, output: IO[bytes]) -> dict[str, Any]:
+def _run(job: Job) -> dict[str, Any]:
     """What the child process answers; the signal that ended it if it did not."""
-    job: dict[str, Any] = {
-        "input": file.content.fileno(),
-        "output": output.fileno(),
-        "walk": file.walk,
-        "json": file.is_json,
-        "memory_bytes": file.memory_bytes,
-        "cpu_s": file.cpu_s,
-        "values": max(file.size, _FEWEST_VALUES),
-    }
-    os.lseek(file.content.fileno(), 0, os.SEEK_SET)  # the child shares the position
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", _START, str(_ROOT), json.dumps(job)],
+            [sys.executable, "-I", "-c", _START, str(_ROOT), msgspec.json.encode(job)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            pass_fds=(job["input"], job["output"]),
-            timeout=10 * file.cpu_s,
+            pass_fds=(job.input, job.output),
+            timeout=10 * job.cpu_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -99,25 +79,22 @@ def _run(file: PlainFile, output: IO[bytes]) -> dict[str, Any]:
     return answer
 
 
-def _error(file: PlainFile, answer: Mapping[str, Any], what: str) -> TraceFormatError:
-    kind = "JSON file" if file.is_json else "pickle"
+def _error(path: Path, job: Job, answer: Mapping[str, Any], what: str) -> TraceFormatError:
+    kind, hint = "JSON file" if job.is_json else "pickle", "copy or record the file again"
     if "refused" in answer:
         message = f"the {kind} {answer['refused']}: not {what}; nothing was run"
-        return UnsupportedFormatError(file.path, PICKLE, message)
+        return UnsupportedFormatError(path, PICKLE, message)
     if "damaged" in answer:
         message = f"the {kind} is truncated or damaged ({answer['damaged']})"
-        return TraceFormatError(file.path, message, hint="copy or record the file again")
-    if answer.get("memory"):
-        limit = f"{file.memory_bytes / 2**30:.1f} GiB"
+    elif "memory" in answer:
+        limit = f"{job.memory_bytes / 2**30:.1f} GiB"
         message = f"the {kind} needs more than {limit} of memory: it is damaged or too large"
-        return TraceFormatError(
-            file.path, message, hint="copy it again, or record fewer entries (max_entries)"
-        )
-    if answer.get("signal") in (signal.SIGXCPU, signal.SIGKILL):
-        message = f"the {kind} took more than {file.cpu_s} s of CPU time: it is damaged or too large"
+        hint = "copy it again, or record fewer entries (max_entries)"
+    elif answer.get("signal") in (signal.SIGXCPU, signal.SIGKILL):
+        message = f"the {kind} took more than {job.cpu_s} s of CPU time: it is damaged or too large"
     else:
         message = f"the process that read the {kind} ended without a result"
-    return TraceFormatError(file.path, message, hint="copy or record the file again")
+    return TraceFormatError(path, message, hint=hint)
 
 
 class PlainSource(RecordSource):
@@ -131,9 +108,7 @@ class PlainSource(RecordSource):
         """Adds findings on inconsistent tables to `_notes`."""
 
     def _walk(self, content: IO[bytes]) -> Iterable[tuple[str, pa.Table]]:
-        is_json = content.read(1) in b"{[ \r\n\t"
-        plain = PlainFile(self._path, content, self._content.size, self.walk, is_json)
-        self._found = read_plain(plain, self._request.spill, self.what)
+        self._found = read_plain(self._path, content, self.walk, self.what, self._request.spill)
         for column, count in sorted(self._found.unusable.items()):
             self._notes.add("unusable_value", count, column)
         self.check(self._found.tables)
@@ -144,13 +119,3 @@ class PlainSource(RecordSource):
 
     def _facts(self) -> Mapping[str, object]:
         return {"clock": "utc", **self._found.facts}
-
-    @contextmanager
-    def _opened(self) -> Iterator[tuple[TextStream, IO[bytes]]]:
-        """Digest and sizes of the content, and an open file that holds it decompressed."""
-        stream = TextStream(self._path)
-        with TemporaryFile(dir=self._request.spill) as unpacked:
-            unpacked.writelines(stream.within(*self.most_bytes))
-            unpacked.flush()
-            unpacked.seek(0)
-            yield stream, unpacked

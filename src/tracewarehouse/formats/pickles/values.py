@@ -48,6 +48,21 @@ class Budget(Struct):
             raise RefusedPickleError("holds more values than a file of its size can: it repeats shared lists")
 
 
+class Job(Struct):
+    """What the child process does: it makes tables with a walk, from one open file into the other.
+
+    What it may use beyond what it uses when it starts: memory, CPU time, and visits of values.
+    """
+
+    input: int
+    output: int
+    walk: str
+    is_json: bool
+    memory_bytes: int
+    cpu_s: int
+    values: int
+
+
 class Tables(Struct):
     """What a walk returns: tables, facts and metadata of the file, and counts of values of a wrong type."""
 

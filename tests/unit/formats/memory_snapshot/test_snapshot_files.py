@@ -17,7 +17,7 @@ import tracewarehouse as tw
 from cli_runner import tw as call
 from conftest import real_traces
 from processes import use_of_snapshot
-from tracewarehouse.formats.pickles.reader import PlainFile, read_plain
+from tracewarehouse.formats.pickles.reader import read_plain
 from tracewarehouse.simulation.allocator import MIB, Allocator, OutOfMemory, frames
 
 STEP = frames(("/env/torch/nn/modules/module.py", 9, "_call_impl"), ("/job/train.py", 31, "step"))
@@ -204,7 +204,7 @@ def test_300_000_entries_cost_little(tmp_path: Path) -> None:
     runs, (_, least) = [use_of_snapshot(path) for _ in range(3)], use_of_snapshot(small)
     size = path.stat().st_size
     with path.open("rb") as file:
-        found = read_plain(PlainFile(path, file, size, "memory_snapshot"), tmp_path, "a memory snapshot")
+        found = read_plain(path, file, "memory_snapshot", "a memory snapshot", tmp_path)
     assert found.tables["snapshot_events"].num_rows == 300_000
     # Other processes on the same cores make it slower.
     assert min(cpu_s for cpu_s, _ in runs) < 2

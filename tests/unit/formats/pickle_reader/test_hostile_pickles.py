@@ -16,7 +16,7 @@ import pytest
 from cli_runner import tw as call
 from processes import use_of_snapshot
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.pickles.reader import PlainFile, read_plain
+from tracewarehouse.formats.pickles.reader import read_plain
 from tracewarehouse.formats.pickles.values import Tables
 from tracewarehouse.simulation.allocator import MIB, Allocator, frames
 
@@ -165,9 +165,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tables | TraceF
 
     def answer(path: Path) -> Tables | TraceFormatError:
         with path.open("rb") as file:
-            plain = PlainFile(path, file, path.stat().st_size, "memory_snapshot")
             try:
-                return read_plain(plain, folder, "a memory snapshot")
+                return read_plain(path, file, "memory_snapshot", "a memory snapshot", folder)
             except TraceFormatError as error:
                 return error
 
