@@ -7,17 +7,19 @@ import io
 import json
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
-from typing import IO, Any, Final, NoReturn, TypeAlias
+from typing import IO, Annotated, Any, Final, NoReturn, TypeAlias
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
 _INT64_LIMIT: Final = 2**63
-_NONE: Final = type(None)
-TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+# What msgspec raises for a value of another type; for half of a character it is the second.
+_OTHER_TYPE: Final = (msgspec.ValidationError, UnicodeEncodeError)
 
 
 class RefusedPickleError(Exception):
@@ -126,15 +128,10 @@ class Records(Struct):
 
     def int_array(self, values: list[Any], name: str, scale: int = 1, signed: bool = False) -> pa.Array:
         """The integers among the values."""
-        if not set(map(type, values)) - {int, _NONE}:
-            present = [value for value in values if value is not None]
-            limit, lowest = _INT64_LIMIT // scale, -_INT64_LIMIT // scale if signed else 0
-            if not present or (max(present) < limit and min(present) >= lowest):
-                array = pa.array(values, pa.int64())
-                return array if scale == 1 else pc.multiply(array, scale)
-        usable = [_int(value, scale, signed) for value in values]
-        self._count(values, usable, name)
-        return pa.array(usable, pa.int64())
+        most = _INT64_LIMIT - 1
+        bounds = msgspec.Meta(ge=-most - 1 if signed else 0, le=most // scale)
+        array = pa.array(self._usable(values, name, Annotated[int, bounds]), pa.int64())
+        return array if scale == 1 else pc.multiply(array, scale)
 
     def texts(self, *keys: str) -> pa.Array:
         """A dictionary-encoded column of strings."""
@@ -142,34 +139,31 @@ class Records(Struct):
 
     def text_array(self, values: list[Any], name: str) -> pa.Array:
         """The strings among the values, dictionary-encoded."""
-        if set(map(type, values)) - {str, _NONE}:
-            usable = [value if type(value) is str else None for value in values]
-            self._count(values, usable, name)
-            values = usable
+        usable = self._usable(values, name, str)
         try:
-            return pa.array(values, pa.string()).dictionary_encode()
+            return pa.array(usable, pa.string()).dictionary_encode()
         except UnicodeEncodeError:
-            safe = [value and value.encode("utf-8", "backslashreplace").decode() for value in values]
+            safe = [value and value.encode("utf-8", "backslashreplace").decode() for value in usable]
             return pa.array(safe, pa.string()).dictionary_encode()
 
     def flags(self, *keys: str) -> pa.Array:
         """A column of Booleans."""
-        values = self.values(*keys)
-        usable = [value if type(value) is bool else None for value in values]
-        self._count(values, usable, keys[0])
-        return pa.array(usable, pa.bool_())
+        return pa.array(self._usable(self.values(*keys), keys[0], bool), pa.bool_())
 
-    def _count(self, values: Iterable[Any], usable: Iterable[Any], name: str) -> None:
+    def _usable(self, values: list[Any], name: str, type_: Any) -> list[Any]:
+        """The values, null in place of those without the type, which are counted."""
+        with suppress(*_OTHER_TYPE):
+            return msgspec.convert(values, list[type_ | None])
+        usable = [_typed(value, type_) for value in values]
         wrong = sum(one is not None and other is None for one, other in zip(values, usable, strict=True))
-        if wrong:
-            self.unusable[f"{self.table}.{name}" if self.table else name] += wrong
+        self.unusable[f"{self.table}.{name}" if self.table else name] += wrong
+        return usable
 
 
-def _int(value: object, scale: int, signed: bool) -> int | None:
-    if type(value) is not int or (value < 0 and not signed):
-        return None
-    scaled = value * scale
-    return scaled if -_INT64_LIMIT <= scaled < _INT64_LIMIT else None
+def _typed(value: object, type_: Any) -> Any:
+    with suppress(*_OTHER_TYPE):
+        return msgspec.convert(value, type_)
+    return None
 
 
 def scalars(value: object, budget: Budget) -> dict[str, Any]:
@@ -177,16 +171,13 @@ def scalars(value: object, budget: Budget) -> dict[str, Any]:
     if type(value) is not dict:
         return {}
     budget.spend(len(value))
-    kept = {
-        key: one for key, one in value.items() if type(key) is str and type(one) in (str, int, bool, _NONE)
-    }
-    return {key: one for key, one in kept.items() if _is_short(one)}
+    return {key: one for key, one in value.items() if type(key) is str and _is_short(one)}
 
 
 def _is_short(value: object) -> bool:
     if type(value) is int:
         return -_INT64_LIMIT <= value < _INT64_LIMIT
-    return len(json.dumps(value)) < 10_000
+    return type(value) in (str, bool, type(None)) and len(json.dumps(value)) < 10_000
 
 
 _FRAMES: Final = "frames"
