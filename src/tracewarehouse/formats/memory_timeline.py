@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ from tracewarehouse.formats.file_text import holds_objects
 from tracewarehouse.formats.kineto.batches import Spill
 from tracewarehouse.formats.kineto.columns import run_sql_over
 from tracewarehouse.formats.kineto.document import Document
-from tracewarehouse.formats.kineto.scanner import Batch, PythonScanner
+from tracewarehouse.formats.kineto.scanner import strict_elements, strings
 from tracewarehouse.formats.mapped import contract_of
 from tracewarehouse.formats.source_tables import TextSource, declared_columns
 from tracewarehouse.late_regex import late_regex
@@ -71,15 +71,14 @@ class MemoryTimelineSource(TextSource):
         """Reads the file, a damaged one as far as possible."""
         self._batches, self._row_count = Spill(self._request.spill), 0
         self._repaired: list[int] = []
-        document, scanner, read_bytes = Document(self._take_text()), PythonScanner(), 0
+        document, read_bytes = Document(self._take_text()), 0
         for chunk in document.elements():
-            self._repaired += [scanner.rows + at for at in chunk.repaired]
-            self._add(scanner.feed_array(chunk.array))
+            self._repaired += [self._row_count + at for at in chunk.repaired]
+            if chunk.events:
+                self._add(strings(strict_elements(chunk.array) or ()))
             read_bytes += len(chunk.array)
             if self._request.progress is not None:
                 self._request.progress(read_bytes)
-        if (batch := scanner.flush()) is not None:
-            self._add([batch])
         self._losses = document.losses
         for number in self._repaired:  # the table has no column for them
             self._notes.add("repaired_event", 1, f"#{number}")
@@ -88,14 +87,12 @@ class MemoryTimelineSource(TextSource):
                 self._path, "no complete element found", hint="copy or record the timeline again"
             )
 
-    def _add(self, found: Sequence[Batch]) -> None:
-        for batch in found:
-            texts = batch.texts["text"]
-            clean, hits = self._redactor.events(texts, self._row_count)
-            self._redactions += hits
-            elements = [clean.get(at, text) for at, text in enumerate(texts.to_pylist())]
-            self._batches.add(rows(pa.array(elements, pa.string()), self._row_count))
-            self._row_count += batch.rows
+    def _add(self, texts: pa.StringArray) -> None:
+        clean, hits = self._redactor.events(texts, self._row_count)
+        self._redactions += hits
+        elements = [clean.get(at, text) for at, text in enumerate(texts.to_pylist())]
+        self._batches.add(rows(pa.array(elements, pa.string()), self._row_count))
+        self._row_count += len(texts)
 
 
 class MemoryTimelineFormat(PartFormat):
