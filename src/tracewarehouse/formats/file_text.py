@@ -419,12 +419,12 @@ _TOKEN: Final = late_regex(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],:]|[^ \t\r\
 
 def binary_format(buffer: Buffer) -> str | None:
     """The name of a binary format; None if the content may be JSON."""
-    return "pickle" if buffer[:1] == b"\x80" and buffer[1] <= 5 else None
+    return "pickle" if buffer[:1] == b"\x80" and buffer[1:2] <= b"\x05" else None
 
 
 def is_pickle(path: Path, head: bytes) -> bool:
     """Whether this is a pickle by its first bytes, or by its name where those do not show it (protocol 0)."""
-    if head[:1] == b"\x80" and head[1:2] <= b"\x05":
+    if binary_format(head) is not None:
         return True
     is_other = head.startswith((b"{", *(magic for magic, _, _ in _MAGIC_BYTES)))
     return not is_other and bool(head.strip(b"\0 \t\r\n")) and _PICKLE_NAME.search(path.name) is not None
@@ -504,42 +504,31 @@ class UnsupportedFormatError(TraceFormatError):
     """
 
     def __init__(self, path: Path | str, format: str, reason: str | None = None) -> None:
-        self.format = format
-        self.details = reason
+        self.format, self.details = format, reason
         self.description = DESCRIPTIONS.get(format, f"a file of format {format}")
-        self.remedy = REMEDIES.get(format, "name the Kineto trace instead")
-        if reason is not None:
-            super().__init__(path, reason, hint=self.remedy)
-        elif format == NO_EVENTS:
-            super().__init__(
-                path, "it contains no events", hint="the profiler recorded no events; record again"
-            )
-        else:
-            super().__init__(path, f"this is {self.description}, not a trace", hint=self.remedy)
+        hint = REMEDIES.get(format, "name the Kineto trace instead")
+        if reason is None and format == NO_EVENTS:
+            reason, hint = "it contains no events", "the profiler recorded no events; record again"
+        super().__init__(path, reason or f"this is {self.description}, not a trace", hint=hint)
 
 
 def not_json(path: Path, buffer: Buffer, at: int) -> TraceFormatError:
     """The error for a file whose content does not begin like JSON."""
     head = bytes(buffer[at : at + 4096]).lstrip().lower()
+    reason = "not a JSON object or array"
+    hint = "a trace is a JSON object with traceEvents, or an array of events"
     if head.startswith(_LFS_POINTER):
-        hint = "fetch the content: git lfs pull"
-        return TraceFormatError(path, "a Git LFS pointer, not the file itself", offset=at, hint=hint)
-    if path.suffix.lower() in _DATABASES:
-        hint = "export or copy the file again"
-        return TraceFormatError(path, "not an SQLite database", offset=at, hint=hint)
-    if head.startswith(b"<"):
-        what = "an HTML page" if b"<html" in head or b"<!doctype html" in head else "markup (XML or HTML)"
+        reason, hint = "a Git LFS pointer, not the file itself", "fetch the content: git lfs pull"
+    elif path.suffix.lower() in _DATABASES:
+        reason, hint = "not an SQLite database", "export or copy the file again"
+    elif head.startswith(b"<"):
+        is_html = b"<html" in head or b"<!doctype html" in head
+        reason = f"this is {'an HTML page' if is_html else 'markup (XML or HTML)'}, not JSON"
         hint = "an error page was saved in place of the trace: download it again"
-        return TraceFormatError(path, f"this is {what}, not JSON", offset=at, hint=hint)
-    if head.startswith(_STATISTICS):
+    elif head.startswith(_STATISTICS):
+        reason = "a table of nsys stats, which has no events"
         hint = "export the report itself: nsys export --type sqlite FILE"
-        return TraceFormatError(path, "a table of nsys stats, which has no events", offset=at, hint=hint)
-    if head.startswith(_CSV_STATISTICS):
+    elif head.startswith(_CSV_STATISTICS):
+        reason = "statistics of rocprofv3, which have no events"
         hint = "name the trace beside it, as in 1234_kernel_trace.csv"
-        return TraceFormatError(path, "statistics of rocprofv3, which have no events", offset=at, hint=hint)
-    return TraceFormatError(
-        path,
-        "not a JSON object or array",
-        offset=at,
-        hint="a trace is a JSON object with traceEvents, or an array of events",
-    )
+    return TraceFormatError(path, reason, offset=at, hint=hint)

@@ -66,12 +66,13 @@ def is_utf8(data: bytes) -> bool:
 def minify(data: bytes) -> bytes | None:
     """The JSON without whitespace between tokens, each token verbatim; None if it is not strict JSON."""
     try:
-        out: bytes | None = msgspec.json.format(data, indent=-1)
-    except RecursionError:
-        out = _deep_minify(data)
+        try:
+            out = msgspec.json.format(data, indent=-1)
+        except RecursionError:
+            out = b"".join(token for token, _ in _deep_tokens(data))
     except _BROKEN:
         return None
-    return out if out is not None and is_utf8(out) else None
+    return out if is_utf8(out) else None
 
 
 def elements(array: bytes) -> Sequence[Text] | None:
@@ -125,14 +126,6 @@ def strings(text: str) -> Iterator[StringToken]:
 _SURROGATE = late_regex(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 # The number of levels that are checked at a time.
 _LEVELS: Final = 100
-
-
-def _deep_minify(data: bytes) -> bytes | None:
-    """`minify` without recursion."""
-    try:
-        return b"".join(token for token, _ in _deep_tokens(data))
-    except _BROKEN:
-        return None
 
 
 def _deep_elements(array: bytes) -> list[bytes] | None:
@@ -218,21 +211,18 @@ class LongStrings:
         out: list[bytes] = []
         at = 0
         while at < len(piece):
-            if not self.inside:
+            if self.inside:
+                end = self._end(piece, at)
+                self._take(piece[at:end])
+                if end < len(piece):
+                    out.append(self._close())
+            else:
                 whole = _WHOLE_STRINGS.match(piece, at)
-                stop = whole.end() if whole else at
-                out.append(piece[at:stop])
-                if stop == len(piece):
-                    break
+                end = whole.end() if whole else at
+                out.append(piece[at:end])
                 self._begin()
-                self.inside, at = True, stop + 1
-                continue
-            end = self._end(piece, at)
-            self._take(piece[at : end if end >= 0 else len(piece)])
-            if end < 0:
-                break
-            out.append(self._close())
-            self.inside, at = False, end + 1
+            self.inside ^= end < len(piece)  # at a quote
+            at = end + 1
         return b"".join(out)
 
     def _begin(self) -> None:
@@ -243,11 +233,11 @@ class LongStrings:
         self._escaped = False
 
     def _end(self, piece: bytes, at: int) -> int:
-        """The position of the closing quote, -1 if it is not in this piece."""
+        """The position of the closing quote; the end if it is not in this piece."""
         body = _BODY.match(piece, at + self._escaped)
         stop = body.end() if body else at
         self._escaped = piece[stop : stop + 1] == b"\\"
-        return stop if piece[stop : stop + 1] == b'"' else -1
+        return stop if piece[stop : stop + 1] == b'"' else len(piece)
 
     def _take(self, content: bytes) -> None:
         self._size += len(content)

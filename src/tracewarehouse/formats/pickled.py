@@ -65,6 +65,7 @@ RECORDER: Final = "flight_recorder"
 _SEARCHED_BYTES: Final = 4096
 # The recorder may hold thousands of entries before the keys that follow them.
 _JSON_KEYS: Final = late_regex(rb'"(?:comm_lib_version|nccl_version|pg_config|pg_status)"')
+_PICKLE_KEYS: Final = (b"pg_config", b"collective_seq_id", b"pg_status")
 _RECORD: Final = b'"collective_seq_id"'
 
 
@@ -92,7 +93,7 @@ class MemorySnapshotFormat(PartFormat):
             return (
                 b'"device_traces"' in head and file_text.object_format(file_text.top_keys(head)) == SNAPSHOT
             )
-        return not path.is_dir() and file_text.is_pickle(path, head)
+        return file_text.is_pickle(path, head)
 
 
 class FlightRecorderSource(PlainSource):
@@ -110,14 +111,9 @@ class FlightRecorderFormat(PartFormat):
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is a pickle or JSON with the keys of a dump."""
-        if path.is_dir():
-            return False
+        start = head[:_SEARCHED_BYTES]
         if head.lstrip()[:1] == b"{":
-            start = head[:_SEARCHED_BYTES]
             return b'"traceEvents"' not in head and (
                 _RECORD in start or (_JSON_KEYS.search(start) is not None and b'"entries"' in head)
             )
-        if not file_text.is_pickle(path, head):
-            return False
-        start = head[:_SEARCHED_BYTES]
-        return any(key in start for key in (b"pg_config", b"collective_seq_id", b"pg_status"))
+        return file_text.is_pickle(path, head) and any(key in start for key in _PICKLE_KEYS)

@@ -80,6 +80,4 @@ def _as(column: pa.Array, type_: pa.DataType) -> pa.Array:
 def _storage(table: pa.Table, name: str) -> pa.Array:
     """A column as one array; the storage array if it has an extension type (JSON)."""
     column = table.column(name).combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     return column.storage if isinstance(column, pa.ExtensionArray) else column

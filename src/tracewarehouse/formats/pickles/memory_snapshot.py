@@ -153,13 +153,11 @@ def _addresses(blocks: Sequence[Mapping[str, Any]], first: object) -> list[Any]:
 
 def _pools(records: Records, *keys: str) -> pa.Array:
     """Private memory pools as `0:1`; null for the default pool."""
-    # JSON has no tuples.
-    pools = [tuple(pool) if type(pool) is list else pool for pool in records.values(*keys)]
-    known = {pool: _pool(pool) for pool in pools if type(pool) is tuple and len(pool) == 2}
-    return records.text_array([known.get(pool) if type(pool) is tuple else None for pool in pools], keys[0])
+    return records.text_array([_pool(pool) for pool in records.values(*keys)], keys[0])
 
 
-def _pool(pool: tuple[object, object]) -> str | None:
-    if pool == _NO_POOL or not all(type(part) is int and abs(part) < 2**63 for part in pool):
+def _pool(pool: object) -> str | None:
+    if not isinstance(pool, tuple | list) or len(pool) != 2 or tuple(pool) == _NO_POOL:  # JSON has no tuples
         return None
-    return f"{pool[0]}:{pool[1]}"
+    are_numbers = all(type(part) is int and abs(part) < 2**63 for part in pool)
+    return f"{pool[0]}:{pool[1]}" if are_numbers else None
