@@ -76,11 +76,12 @@ def minify(data: bytes) -> bytes | None:
 
 
 def elements(array: bytes) -> Sequence[Text] | None:
-    """The texts of the elements of a JSON array; None if it is not strict JSON."""
+    """The texts of the elements of a JSON array; None if it is not strict JSON. Deep ones are minified."""
     try:
         return msgspec.json.decode(array, type=list[msgspec.Raw])
     except RecursionError:
-        return _deep_elements(array)
+        found = _parts(array, b"[]")
+        return None if found is None else [b"".join(each) for each in found]
     except _BROKEN:
         return None
 
@@ -126,12 +127,6 @@ def strings(text: str) -> Iterator[StringToken]:
 _SURROGATE = late_regex(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 # The number of levels that are checked at a time.
 _LEVELS: Final = 100
-
-
-def _deep_elements(array: bytes) -> list[bytes] | None:
-    """`elements`, minified and without recursion."""
-    found = _parts(array, b"[]")
-    return None if found is None else [b"".join(tokens) for tokens in found]
 
 
 def deep_members(text: bytes) -> list[tuple[str, bytes]] | None:

@@ -53,15 +53,12 @@ def _decimal(text: str) -> str | None:
     """The decimal separator that a number shows; None if it could be either."""
     if not _NUMBER.fullmatch(text):
         return None
-    points, commas = text.count("."), text.count(",")
-    if points and commas:
-        return "." if text.rindex(".") > text.rindex(",") else ","
-    if not points and not commas:
-        return None
-    separator, other = (".", ",") if points else (",", ".")
-    if points + commas > 1:
-        return other
-    return None if re.fullmatch(_GROUPED.replace("SEP", separator), text) else separator
+    found = [sign for sign in text if sign in ".,"]
+    if len(set(found)) == 2:
+        return found[-1]
+    if len(found) > 1:
+        return "," if found[0] == "." else "."
+    return found[0] if found and not re.fullmatch(_GROUPED.replace("SEP", found[0]), text) else None
 
 
 def base_unit(unit: str) -> tuple[str, float]:

@@ -58,9 +58,9 @@ def _records(
     if len(set(map(type, numbers)) | {int}) > 1 or len(set(numbers)) < len(numbers):
         numbers = list(range(len(entries)))
     return pa.table({
-        "record_id": records.int_array(numbers, "record_id"),
-        "process_group": records.text_array([name for name, _ in names], "process_group"),
-        "group_desc": records.text_array([description for _, description in names], "process_group"),
+        "record_id": records.ints("record_id", numbers),
+        "process_group": records.texts("process_group", [name for name, _ in names]),
+        "group_desc": records.texts("process_group", [description for _, description in names]),
         "group_ranks": pa.array([members.get(name or "") for name, _ in names], pa.list_(pa.int32())),
         "collective_seq": _sequence(records, p2p, "collective_seq_id", of_p2p=False),
         "p2p_seq": _sequence(records, p2p, "p2p_seq_id", of_p2p=True),
@@ -77,10 +77,10 @@ def _records(
         "output_dtypes": _lists(records, "output_dtypes", budget),
         "is_p2p": pa.array(p2p, pa.bool_()),
         "retired": records.flags("retired"),
-        "thread": records.text_array([_thread(entry) for entry in entries], "thread"),
+        "thread": records.texts("thread", [_thread(entry) for entry in entries]),
         "timeout_ns": records.ints("timeout_ms", scale=_NS_PER_MS),
-        "caller": records.text_array([_caller(stack) for stack in stacks], "frames"),
-        "stack": records.text_array(["\n".join(map(_frame, stack)) or None for stack in stacks], "frames"),
+        "caller": records.texts("frames", [_caller(stack) for stack in stacks]),
+        "stack": records.texts("frames", ["\n".join(map(_frame, stack)) or None for stack in stacks]),
     })  # fmt: skip
 
 
@@ -126,14 +126,14 @@ def _status(top: Mapping[str, Any], budget: Budget) -> dict[str, dict[str, int]]
 
 def _sequence(records: Records, p2p: Sequence[bool], key: str, *, of_p2p: bool) -> pa.Array:
     values = records.values(key)
-    return records.int_array(
-        [value if own is of_p2p else None for value, own in zip(values, p2p, strict=True)], key
+    return records.ints(
+        key, [value if own is of_p2p else None for value, own in zip(values, p2p, strict=True)]
     )
 
 
 def _times(records: Records, key: str) -> pa.Array:
     """Times; 0 means not yet."""
-    return records.int_array([value if value != 0 else None for value in records.values(key)], key)
+    return records.ints(key, [value if value != 0 else None for value in records.values(key)])
 
 
 def _duration(value: object) -> int | None:
@@ -144,7 +144,7 @@ def _duration(value: object) -> int | None:
 
 def _lists(records: Records, key: str, budget: Budget) -> pa.Array:
     """Lists of shapes or element types as JSON."""
-    return records.text_array([_json(value, budget) for value in records.values(key)], key)
+    return records.texts(key, [_json(value, budget) for value in records.values(key)])
 
 
 def _json(value: object, budget: Budget) -> str | None:

@@ -129,12 +129,12 @@ def _blocks(
     states = [_STATES.get(one, one) if type(one) is str else one for one in records.values("state")]
     owners = [segment.get("address") for segment in owner]
     return pa.table({
-        "device": records.int_array([segment.get("device") for segment in owner], "device"),
-        "address": records.int_array(addresses, "address"),
-        "segment_address": records.int_array(owners, "segment_address"),
+        "device": records.ints("device", [segment.get("device") for segment in owner]),
+        "address": records.ints("address", addresses),
+        "segment_address": records.ints("segment_address", owners),
         "bytes": records.ints("size"),
         "requested_bytes": records.ints("requested_size"),
-        "state": records.text_array(states, "state"),
+        "state": records.texts("state", states),
         "stack_id": pa.array(stacks.numbers(records.values("frames")), pa.int64()),
     })  # fmt: skip
 
@@ -153,7 +153,7 @@ def _addresses(blocks: Sequence[Mapping[str, Any]], first: object) -> list[Any]:
 
 def _pools(records: Records, *keys: str) -> pa.Array:
     """Private memory pools as `0:1`; null for the default pool."""
-    return records.text_array([_pool(pool) for pool in records.values(*keys)], keys[0])
+    return records.texts(keys[0], [_pool(pool) for pool in records.values(*keys)])
 
 
 def _pool(pool: object) -> str | None:

@@ -109,8 +109,15 @@ def _kind(value: object) -> str:
     return f"an {name}" if name[:1] in "aeiou" else f"a {name}"
 
 
+# The values of a column; None for those of the key with its name.
+Values: TypeAlias = list[Any] | None
+
+
 class Records(Struct):
-    """Columns of a list of dictionaries. A value of a wrong type becomes null and is counted."""
+    """Columns of a list of dictionaries: of the values of a key, or of others that are given.
+
+    A value of a wrong type becomes null and is counted.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     unusable: Counter[str]
@@ -122,36 +129,29 @@ class Records(Struct):
         key = next((key for key in keys if several and any(key in row for row in self.rows)), keys[0])
         return [row.get(key) for row in self.rows]
 
-    def ints(self, *keys: str, scale: int = 1, signed: bool = False) -> pa.Array:
-        """A column of 64-bit integers, multiplied by `scale`."""
-        return self.int_array(self.values(*keys), keys[0], scale, signed)
-
-    def int_array(self, values: list[Any], name: str, scale: int = 1, signed: bool = False) -> pa.Array:
-        """The integers among the values."""
+    def ints(self, name: str, values: Values = None, *, scale: int = 1, signed: bool = False) -> pa.Array:
+        """A column of the 64-bit integers among the values, multiplied by `scale`."""
         most = _INT64_LIMIT - 1
         bounds = msgspec.Meta(ge=-most - 1 if signed else 0, le=most // scale)
-        array = pa.array(self._usable(values, name, Annotated[int, bounds]), pa.int64())
+        array = pa.array(self._usable(name, values, Annotated[int, bounds]), pa.int64())
         return array if scale == 1 else pc.multiply(array, scale)
 
-    def texts(self, *keys: str) -> pa.Array:
-        """A dictionary-encoded column of strings."""
-        return self.text_array(self.values(*keys), keys[0])
-
-    def text_array(self, values: list[Any], name: str) -> pa.Array:
-        """The strings among the values, dictionary-encoded."""
-        usable = self._usable(values, name, str)
+    def texts(self, name: str, values: Values = None) -> pa.Array:
+        """A dictionary-encoded column of the strings among the values."""
+        usable = self._usable(name, values, str)
         try:
             return pa.array(usable, pa.string()).dictionary_encode()
         except UnicodeEncodeError:
             safe = [value and value.encode("utf-8", "backslashreplace").decode() for value in usable]
             return pa.array(safe, pa.string()).dictionary_encode()
 
-    def flags(self, *keys: str) -> pa.Array:
-        """A column of Booleans."""
-        return pa.array(self._usable(self.values(*keys), keys[0], bool), pa.bool_())
+    def flags(self, name: str) -> pa.Array:
+        """A column of the Booleans among the values."""
+        return pa.array(self._usable(name, None, bool), pa.bool_())
 
-    def _usable(self, values: list[Any], name: str, type_: Any) -> list[Any]:
+    def _usable(self, name: str, values: Values, type_: Any) -> list[Any]:
         """The values, null in place of those without the type, which are counted."""
+        values = self.values(name) if values is None else values
         with suppress(*_OTHER_TYPE):
             return msgspec.convert(values, list[type_ | None])
         usable = [_typed(value, type_) for value in values]
