@@ -6,7 +6,7 @@ above this module depends on which profiler wrote a file.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -176,18 +176,9 @@ def valid_of(column: pa.Array) -> NDArray[np.bool_]:
     return np.unpackbits(bytes_, bitorder="little").view(np.bool_)[first % 8 : first % 8 + count]
 
 
-def dtype_of(type_: pa.DataType) -> np.dtype[Any]:
-    """NumPy's type of numbers; older versions of pyarrow import pandas for it."""
-    return np.dtype({"double": "float64", "float": "float32"}.get(name := str(type_), name))
-
-
 def values_of(column: pa.Array, null: float) -> NDArray[Any]:
-    """The values of an array of numbers, and a number where they are null; read-only if none is."""
-    dtype, count = dtype_of(column.type), len(column)
-    if column.null_count == count:
-        return np.full(count, null, dtype)
-    values = np.frombuffer(column.buffers()[1], dtype, count, column.offset * dtype.itemsize)
-    return np.where(valid_of(column), values, dtype.type(null)) if column.null_count else values
+    """The values of an array of numbers, and a number where they are null; read-only."""
+    return (column.fill_null(null) if column.null_count else column).to_numpy()  # type: ignore[no-any-return]
 
 
 def array_of(values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -229,12 +220,10 @@ class TraceFile(Protocol):
 class Format(Protocol):
     """A file format. `version` increases when the same bytes produce different rows."""
 
-    @property
-    def name(self) -> str: ...
+    name: ClassVar[str]
+    version: ClassVar[int]
 
-    @property
-    def version(self) -> int: ...
-
+    @abstractmethod
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether the content has this format; `head` is the beginning of the (decompressed) content.
 
@@ -270,17 +259,12 @@ class SourceType(Protocol):
     def __call__(self, path: Path, part: Part, request: Request, /) -> Source: ...
 
 
-class PartFormat(ABC):
+class PartFormat(Format):
     """A Format whose parts a Source reads; by default one part, which adds `addition` to a rank."""
 
-    name: ClassVar[str]
     version: ClassVar[int] = 1
     source: ClassVar[SourceType]
     addition: ClassVar[str] = ""
-
-    @abstractmethod
-    def detect(self, path: Path, head: bytes) -> bool:
-        """As in `Format`."""
 
     def parts(self, path: Path) -> tuple[Part, ...]:
         """The parts of a file. Raises TraceFormatError if there is none."""

@@ -391,7 +391,7 @@ class ContractFormat(DatabaseFormat):
     """A Format that is nothing but a contract: a database with all required columns, of one part."""
 
     def __init__(self, contract: Contract) -> None:
-        self.name = contract.name  # type: ignore[misc]
+        self.name = contract.name
         self.source = partial(ContractSource, contract.name)  # type: ignore[misc]
         self._required = {
             (table.name, column)
