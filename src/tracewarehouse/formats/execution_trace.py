@@ -42,6 +42,15 @@ class _Values(msgspec.Struct):
     types: msgspec.Raw = msgspec.Raw(b"[]")
 
 
+_VALUES: Final = msgspec.json.Decoder(_Values)
+
+
+def _side(found: msgspec.Raw, *flat: msgspec.Raw) -> _Values:
+    """The values of an object with shapes and types, or of a flat node."""
+    is_object = bytes(found).lstrip()[:1] == b"{"
+    return _VALUES.decode(found) if is_object else _Values(found, *flat)
+
+
 class _Node(msgspec.Struct):
     id: int
     name: str = ""
@@ -65,14 +74,8 @@ class _Node(msgspec.Struct):
 
     def sides(self) -> tuple[_Values, _Values]:
         """Inputs and outputs."""
-        if bytes(self.inputs).lstrip()[:1] == b"{":
-            decode = msgspec.json.Decoder(_Values).decode
-            return decode(self.inputs), decode(self.outputs)
-        none = msgspec.Raw(b"[]")
-        return (
-            _Values(self.inputs, self.input_shapes, self.input_types),
-            _Values(self.outputs, self.output_shapes, none),
-        )
+        inputs = _side(self.inputs, self.input_shapes, self.input_types)
+        return inputs, _side(self.outputs, self.output_shapes)
 
 
 class Trace(msgspec.Struct):

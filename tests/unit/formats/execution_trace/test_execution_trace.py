@@ -66,6 +66,13 @@ def test_both_schemas() -> None:
     assert rows(old)[0]["output_tensors"] == [4]
 
 
+def test_a_node_may_have_inputs_of_one_schema_and_outputs_of_the_other() -> None:
+    first, second = nested(7, "a", [1], ["Int"]), nested(8, "b", [1], ["Int"])
+    (row, other) = rows({**first, "outputs": [2]}, {**second, "inputs": [3]})
+    assert (row["inputs"], row["outputs"]) == ("[1]", "[2]")
+    assert (other["inputs"], other["outputs"]) == ("[3]", None)
+
+
 def test_collectives_by_pointer_by_name_and_by_attributes() -> None:
     groups = [{"pg_name": "0", "backend_id": 77, "ranks": [], "group_size": 2}]
     groups += [{"pg_name": "1", "ranks": [0, 2], "group_size": 2}]
