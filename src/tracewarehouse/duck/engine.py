@@ -378,20 +378,6 @@ def _is_plain(value: object) -> bool:
     return is_short_text or value is None or isinstance(value, bool | int | float | datetime)
 
 
-def create_function(
-    con: Connection,
-    name: str,
-    function: Callable[[pa.ChunkedArray], pa.Array],
-    argument: str,
-    members: Mapping[str, str],
-) -> None:
-    """Creates a function of one argument that returns a struct; it is called with many values at once."""
-    from duckdb.func import ARROW
-
-    types = ", ".join(f"{quote_name(member)} {type_}" for member, type_ in members.items())
-    con.create_function(name, function, [argument], f"STRUCT({types})", type=ARROW)
-
-
 def statement_kind(con: Connection, sql: str) -> str:
     """DuckDB's type of the only statement in the text, such as `SELECT`; raises QueryError."""
     try:

@@ -58,12 +58,13 @@ def once_per_file(read: Callable[..., Answer]) -> Callable[..., Answer]:
     """The function of a path, called once for each unchanged file; the answers for some files are kept."""
 
     @lru_cache(maxsize=64)
-    def kept(path: Path, modified_ns: int, size: int, *args: object) -> Answer:
+    def kept(path: Path, state: object, *args: object) -> Answer:
         return read(path, *args)
 
     def found(path: Path, *args: object) -> Answer:
-        stat = path.stat()
-        return kept(path, stat.st_mtime_ns, stat.st_size, *args)
+        # The files of a folder may change without it.
+        stats = [file.stat() for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+        return kept(path, tuple((stat.st_mtime_ns, stat.st_size) for stat in stats), *args)
 
     return found
 

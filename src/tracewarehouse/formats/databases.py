@@ -12,11 +12,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.errors import TraceFormatError
@@ -25,6 +25,8 @@ from tracewarehouse.late_regex import late_regex
 
 _VERSION: Final = late_regex(r"_V[0-9]+$")
 MAX_SCHEMA_OBJECTS: Final = 10_000
+# What SQLite does for each of them before the first SELECT.
+_STEPS_PER_OBJECT: Final = 7
 BATCH_ROWS: Final = 65_536
 # The driver is faster with large batches, which it returns as Arrow.
 _DRIVER_ROWS: Final = 1 << 18
@@ -34,7 +36,6 @@ _MAX_VALUE_BYTES: Final = 16 << 20
 _LONG_VALUE_BYTES: Final = 4 << 10
 _MOST_LONG_BYTES: Final = 64 << 20
 _COUNTED_ROWS: Final = 4
-_INTERIOR_PAGE, _LEAF_PAGE = 5, 13
 _HEADER_BYTES: Final = 100
 _HINT: Final = "export the report again: nsys export --type sqlite FILE"
 _ALLOWED_ACTIONS: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
@@ -44,9 +45,6 @@ _KINDS: Final[Mapping[pa.DataType, tuple[type, ...]]] = {
     pa.int64(): (int,), pa.float64(): (int, float), pa.binary(): (bytes,)
 }  # fmt: skip
 _FUNCTIONS: Final = ("min", "max", "count")
-
-# A condition of a SELECT, and its parameters.
-Condition: TypeAlias = tuple[str, tuple[int, ...]]
 
 
 def has_tables(path: Path, head: bytes, test: Callable[[Database], bool]) -> bool:
@@ -103,8 +101,6 @@ class Database:
         self.path = path
         self.unusable: Counter[str] = Counter()
         self._long_bytes = 0
-        if _count_schema_objects(path, MAX_SCHEMA_OBJECTS) > MAX_SCHEMA_OBJECTS:
-            raise TraceFormatError(path, f"more than {MAX_SCHEMA_OBJECTS} tables", hint=_HINT)
         self._con: Any = _connect(path)
         self._names: dict[str, str] = {}
         self.tables: Mapping[str, Mapping[str, str]] = self._describe()
@@ -123,21 +119,17 @@ class Database:
         """Whether the table exists and has these columns."""
         return table in self.tables and all(name in self.tables[table] for name in columns)
 
-    def rows(self, sql: str, values: Sequence[int | None] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows of a small SELECT; text as bytes."""
         try:
-            found: list[tuple[Any, ...]] = self._con.execute(sql, values).fetchall()
+            found: list[tuple[Any, ...]] = self._con.execute(sql).fetchall()
         except self._errors as error:
             raise self._damaged(error) from error
         return found
 
     def count(self, table: str) -> int:
         """The number of rows of a table."""
-        return int(self.rows(f"SELECT count(*) FROM {self.named(table)} NOT INDEXED")[0][0])
-
-    def named(self, table: str) -> str:
-        """The quoted name of a table in the file."""
-        return quote_name(self._names.get(table, table))
+        return int(self.rows(f"SELECT count(*) FROM {self._named(table)}")[0][0])
 
     def records(self, table: str, columns: Mapping[str, pa.DataType]) -> list[dict[str, Any]]:
         """The rows of a small table; empty if the file lacks it."""
@@ -145,26 +137,57 @@ class Database:
         return [row for batch in batches for row in batch.to_pylist()]
 
     def batches(
-        self, table: str, columns: Mapping[str, pa.DataType], where: Condition | None = None
+        self, table: str, columns: Mapping[str, pa.DataType], where: str = "TRUE"
     ) -> Iterator[pa.RecordBatch]:
         """The columns of a table in the order of its rows; a column that the table lacks is null."""
-        present = [name for name in columns if name in self.tables[table]]
-        condition, values = where or ("TRUE", ())
-        source = f"FROM {self.named(table)} NOT INDEXED WHERE {condition}"
-        if present and (adbc := _adbc()) is not None:
-            same = self._same(source, values, {name: columns[name] for name in present})
-            # One column at least counts the rows.
-            read = {name: columns[name] for name in present if name not in same or len(same) == len(present)}
-            found = _read_with_adbc(adbc, self.path, f"SELECT {_listed(read)} {source}", values, read)
-            if found is not None:
-                for batch in found.to_batches(max_chunksize=_DRIVER_ROWS):
-                    yield _with_same(batch, columns, same)
-                return
-        sql = f"SELECT {_listed(present) or 'NULL'} {source}"
+        known = {name: type_ for name, type_ in columns.items() if name in self.tables[table]}
+        source = f"FROM {self._named(table)} WHERE {where}"
+        same = self._same(source, known)
+        read = {name: type_ for name, type_ in known.items() if name not in same}
+        sql = f"SELECT {_listed(read) or 'NULL'} {source}"
+        found = _read_with_adbc(self.path, sql, read)
+        for rows, arrays in self._read(table, sql, read) if found is None else found:
+            made = [
+                arrays[name] if name in arrays else pa.repeat(pa.scalar(same.get(name), type_), rows)
+                for name, type_ in columns.items()
+            ]
+            yield pa.RecordBatch.from_arrays(made, names=list(columns))
+
+    def _named(self, table: str) -> str:
+        """The name of a table in SQL; its indexes may be damaged."""
+        return f"{quote_name(self._names[table])} NOT INDEXED"
+
+    def _same(self, source: str, columns: Mapping[str, pa.DataType]) -> dict[str, int | None]:
+        """The columns that are null or one integer in all rows, which need not be copied."""
+        with suppress(TraceFormatError):  # a table without row numbers
+            rows = self.rows(f"SELECT rowid, {_listed(columns) or 'NULL'} {source} LIMIT 1")
+            same = {
+                name: value
+                for name, value in zip(columns, rows[0][1:] if rows else (), strict=False)
+                if value is None or (type(value) is int and columns[name] == pa.int64())
+            }
+            while same and rows:
+                values = ", ".join("NULL" if value is None else str(value) for value in same.values())
+                differs = f"rowid >= {rows[0][0]} AND ({_listed(same)}) IS NOT ({values})"
+                rows = self.rows(f"SELECT rowid, {_listed(same)} {source} AND {differs} LIMIT 1")
+                for _, *others in rows:
+                    pairs = zip(same.items(), others, strict=True)
+                    same = {name: value for (name, value), other in pairs if value == other}
+            return same
+        return {}
+
+    def _read(
+        self, table: str, sql: str, columns: Mapping[str, pa.DataType]
+    ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
+        """The rows of a SELECT by the standard library: their number and columns."""
         try:
-            cursor = self._con.execute(sql, values)
+            cursor = self._con.execute(sql)
             while rows := self._fetch(cursor):
-                yield self._batch(table, columns, present, rows)
+                arrays = {}
+                for (name, type_), values in zip(columns.items(), zip(*rows, strict=True), strict=False):
+                    arrays[name], dropped = _array(values, type_)
+                    self.unusable[table] += dropped
+                yield len(rows), arrays
         except self._errors as error:
             raise self._damaged(error) from error
 
@@ -180,46 +203,6 @@ class Database:
                 raise TraceFormatError(self.path, "more than 64 MiB of long texts", hint=_HINT)
             found += rows
         return found
-
-    def _same(
-        self, source: str, values: Sequence[int], columns: Mapping[str, pa.DataType]
-    ) -> dict[str, int | None]:
-        """The columns that are null or one integer in all rows, which the driver need not copy."""
-        with suppress(TraceFormatError):  # a table without row numbers
-            rows = self.rows(f"SELECT rowid, {_listed(columns)} {source} LIMIT 1", values)
-            first = zip(columns.items(), rows[0][1:], strict=True) if rows else ()
-            same = {
-                name: value
-                for (name, type_), value in first
-                if value is None or (type(value) is int and type_ == pa.int64())
-            }
-            while same and rows:
-                sql = f"SELECT rowid, {_listed(same)} {source} AND rowid >= {rows[0][0]} AND"
-                differs = f"({_listed(same)}) IS NOT ({', '.join('?' * len(same))})"
-                rows = self.rows(f"{sql} {differs} LIMIT 1", (*values, *same.values()))
-                for name, value in zip(list(same), rows[0][1:] if rows else (), strict=False):
-                    if value != same[name]:
-                        del same[name]
-            return same
-        return {}
-
-    def _batch(
-        self,
-        table: str,
-        columns: Mapping[str, pa.DataType],
-        present: Sequence[str],
-        rows: list[tuple[Any, ...]],
-    ) -> pa.RecordBatch:
-        found = dict(zip(present, zip(*rows, strict=True), strict=False))
-        arrays = []
-        for name, type_ in columns.items():
-            if name not in found:
-                arrays.append(pa.nulls(len(rows), type_))
-                continue
-            array, dropped = _array(found[name], type_)
-            self.unusable[table] += dropped
-            arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
     def _describe(self) -> Mapping[str, Mapping[str, str]]:
         # Virtual tables have no root page.
@@ -240,77 +223,49 @@ def _listed(columns: Iterable[str]) -> str:
     return ", ".join(map(quote_name, columns))
 
 
-def _with_same(
-    batch: pa.RecordBatch, columns: Mapping[str, pa.DataType], same: Mapping[str, int | None]
-) -> pa.RecordBatch:
-    """The batch with the columns that it lacks: each has one value in all rows, by default null."""
-    arrays = [
-        batch.column(name)
-        if name in batch.schema.names
-        else pa.repeat(pa.scalar(same.get(name), type_), batch.num_rows)
-        for name, type_ in columns.items()
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
-
-
 def _read_with_adbc(
-    adbc: _Adbc, path: Path, sql: str, values: tuple[int, ...], columns: Mapping[str, pa.DataType]
-) -> pa.Table | None:
-    """The rows of a SELECT by the ADBC driver, which needs a quarter of the time.
+    path: Path, sql: str, columns: Mapping[str, pa.DataType]
+) -> list[tuple[int, dict[str, pa.Array]]] | None:
+    """The rows of a SELECT by the ADBC driver, which needs a quarter of the time: their number and columns.
 
-    None if a value has another type: then the standard library reads and counts.
-    """
-    for value in values:
-        sql = sql.replace("?", str(int(value)), 1)
-    try:
-        found = _fetch(adbc, path, sql)
-    except (adbc.driver.Error, pa.ArrowException, OSError, UnicodeDecodeError):
-        return None
-    arrays = []
-    for place, type_ in enumerate(columns.values()):
-        column = found.column(place)
-        if column.null_count == len(column):
-            column = pa.chunked_array([pa.nulls(len(column), type_)])
-        elif column.type != type_ and not (pa.types.is_floating(type_) and pa.types.is_integer(column.type)):
-            return None
-        arrays.append(column.cast(type_))
-    return pa.Table.from_arrays(arrays, names=list(columns))
-
-
-def _fetch(adbc: _Adbc, path: Path, sql: str) -> pa.Table:
-    """The rows of a SELECT."""
-    with (
-        adbc.sqlite.connect(_uri(path)) as database,
-        adbc.driver.AdbcConnection(database) as con,
-        adbc.driver.AdbcStatement(con) as statement,
-    ):
-        statement.set_sql_query("PRAGMA trusted_schema = OFF")
-        statement.execute_update()
-        statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_DRIVER_ROWS)})
-        statement.set_sql_query(sql)
-        stream, _ = statement.execute_query()
-        found = pa.RecordBatchReader._import_from_c(stream.address).read_all()
-        found.validate(full=True)  # text may not be UTF-8
-        return found
-
-
-class _Adbc(NamedTuple):
-    driver: Any
-    sqlite: Any
-
-
-@cache
-def _adbc() -> _Adbc | None:
-    """The ADBC driver for SQLite, which the extra `nsys` installs.
-
-    Its `dbapi` is not used: importing it loads Polars and pandas, which takes longer than reading many files.
+    None if a value has another type: then the standard library reads and counts. The extra `nsys` installs
+    the driver. Its `dbapi` is not used: importing it loads Polars and pandas, which takes longer than reading
+    many files.
     """
     try:
-        import adbc_driver_manager
-        import adbc_driver_sqlite
+        import adbc_driver_manager as driver
+        import adbc_driver_sqlite as sqlite
     except ImportError:
         return None
-    return _Adbc(adbc_driver_manager, adbc_driver_sqlite)
+    try:
+        with (
+            sqlite.connect(_uri(path)) as database,
+            driver.AdbcConnection(database) as con,
+            driver.AdbcStatement(con) as statement,
+        ):
+            statement.set_sql_query("PRAGMA trusted_schema = OFF")
+            statement.execute_update()
+            statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_DRIVER_ROWS)})
+            statement.set_sql_query(sql)
+            stream, _ = statement.execute_query()
+            found = pa.RecordBatchReader._import_from_c(stream.address).read_all()
+            found.validate(full=True)  # text may not be UTF-8
+    except (driver.Error, pa.ArrowException, OSError, UnicodeDecodeError):
+        return None
+    for column, type_ in zip(found.columns, columns.values(), strict=False):
+        is_number = pa.types.is_floating(type_) and pa.types.is_integer(column.type)
+        if column.type != type_ and not is_number and column.null_count < len(column):
+            return None
+    return [
+        (
+            len(batch),
+            {
+                name: pa.nulls(len(batch), type_) if array.null_count == len(batch) else array.cast(type_)
+                for (name, type_), array in zip(columns.items(), batch.columns, strict=False)
+            },
+        )
+        for batch in found.to_batches(max_chunksize=_DRIVER_ROWS)
+    ]
 
 
 def _uri(path: Path) -> str:
@@ -321,14 +276,21 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         con = sqlite3.connect(_uri(path), uri=True, isolation_level=None)
         con.text_factory = bytes
-        con.execute("PRAGMA trusted_schema = OFF")
-        con.execute("PRAGMA cell_size_check = ON")
         con.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
         con.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         con.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 50)
+        con.execute("PRAGMA trusted_schema = OFF")
+        con.execute("PRAGMA cell_size_check = ON")
+        # SQLite parses the whole schema before the first SELECT, which takes gigabytes for a million tables.
+        con.set_progress_handler(lambda: 1, _STEPS_PER_OBJECT * MAX_SCHEMA_OBJECTS)
+        con.execute("SELECT 1 FROM sqlite_master LIMIT 1")
+        con.set_progress_handler(None, 0)
         con.set_authorizer(_authorize)
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise TraceFormatError(path, f"the database cannot be read: {error}", hint=_HINT) from error
+        reason = f"the database cannot be read: {error}"
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+            reason = f"more than {MAX_SCHEMA_OBJECTS} tables"
+        raise TraceFormatError(path, reason, hint=_HINT) from error
     return con
 
 
@@ -367,49 +329,10 @@ def _page_bytes(header: bytes) -> int:
     return 65_536 if size == 1 else size
 
 
-def _count_schema_objects(path: Path, limit: int) -> int:
-    """The number of rows of sqlite_master, as far as `limit`.
-
-    SQLite parses all of them before the first SELECT, which takes gigabytes for a million tables. So this
-    walks the pages of the table's B-tree, which starts on page 1.
-    """
-    with path.open("rb") as file:
-        page_bytes = _page_bytes(file.read(_HEADER_BYTES))
-        if page_bytes < 512:
-            return 0
-        count, pages, seen = 0, [1], set[int]()
-        while pages and count <= limit:
-            number = pages.pop()
-            if number in seen:
-                continue
-            seen.add(number)
-            file.seek((number - 1) * page_bytes)
-            page = file.read(page_bytes)
-            start = _HEADER_BYTES if number == 1 else 0
-            kind, cells = page[start : start + 1], int.from_bytes(page[start + 3 : start + 5])
-            if kind == bytes([_LEAF_PAGE]):
-                count += cells
-            elif kind == bytes([_INTERIOR_PAGE]):
-                pages += _children(page, start, cells)
-    return count
-
-
-def _children(page: bytes, start: int, cells: int) -> list[int]:
-    """The pages below an interior page."""
-    found = [int.from_bytes(page[start + 8 : start + 12])]
-    for cell in range(cells):
-        at = start + 12 + 2 * cell
-        offset = int.from_bytes(page[at : at + 2])
-        found.append(int.from_bytes(page[offset : offset + 4]))
-    return [number for number in found if number > 0]
-
-
 SUFFIX: Final = ".parquet"
 _MOST_FILES: Final = 1_000
 _FOLDER_HINT: Final = "export the report again: nsys export --type parquetdir FILE"
 _TYPES: Final = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR", pa.binary(): "BLOB"}
-# SQLite's clause that forbids an index, which the queries of the formats contain.
-_NOT_INDEXED: Final = " NOT INDEXED"
 
 
 def tables_of(folder: Path) -> dict[str, Path]:
@@ -430,7 +353,6 @@ class ParquetFolder(Database):
 
         self.path = path
         self.unusable: Counter[str] = Counter()
-        self._names = {}
         self._con = connect(threads=1)
         self._errors = (Error,)
         files = tables_of(path)
@@ -438,41 +360,31 @@ class ParquetFolder(Database):
             table: self._columns(table, files[name]) for table, name in _by_plain_name(files).items()
         }
 
-    def rows(self, sql: str, values: Sequence[int | None] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a small SELECT."""
-        return super().rows(sql.replace(_NOT_INDEXED, ""), list(values))
-
     def batches(
-        self, table: str, columns: Mapping[str, pa.DataType], where: Condition | None = None
+        self, table: str, columns: Mapping[str, pa.DataType], where: str = "TRUE"
     ) -> Iterator[pa.RecordBatch]:
         """The columns of a table in the order of its rows; a column that the table lacks is null."""
-        condition, values = where or ("TRUE", ())
         declared = self.tables[table]
-        wanted = [_converted(name, declared.get(name), type_) for name, type_ in columns.items()]
-        schema = pa.schema(list(columns.items()))
+        wanted = {name: _converted(name, declared.get(name), type_) for name, type_ in columns.items()}
+        dropped = [
+            f"({quote_name(name)} IS NOT NULL AND {value} IS NULL)::INTEGER"
+            for name, value in wanted.items()
+            if name in declared
+        ]
+        listed = ", ".join((*wanted.values(), " + ".join(dropped) or "0"))
         try:
-            self._count_unusable(table, columns, condition, values)
-            sql = f"SELECT {', '.join(wanted)} FROM {quote_name(table)} WHERE {condition}"
             # Another query of the same connection would end this one.
-            for batch in self._con.cursor().sql(sql, params=list(values)).to_arrow_reader(BATCH_ROWS):
-                arrays = [array.cast(type_) for array, type_ in zip(batch, columns.values(), strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            found = self._con.cursor().sql(f"SELECT {listed} FROM {self._named(table)} WHERE {where}")
+            for batch in found.to_arrow_reader(BATCH_ROWS):
+                *read, lost = batch.columns
+                self.unusable[table] += pc.sum(lost).as_py() or 0
+                arrays = [array.cast(type_) for array, type_ in zip(read, columns.values(), strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
         except (*self._errors, pa.ArrowInvalid) as error:
             raise self._damaged(error) from error
 
-    def _count_unusable(
-        self, table: str, columns: Mapping[str, pa.DataType], condition: str, values: Sequence[int]
-    ) -> None:
-        """Counts texts where numbers are wanted, and numbers that are too large."""
-        checked = [
-            f"count({quote_name(name)}) - count(TRY_CAST({quote_name(name)} AS {_TYPES[type_]}))"
-            for name, type_ in columns.items()
-            if self.tables[table].get(name, "") in ("VARCHAR", "UBIGINT", "HUGEINT")
-            and type_ not in (pa.string(), pa.binary())
-        ]
-        if checked:
-            sql = f"SELECT {' + '.join(checked)} FROM {quote_name(table)} WHERE {condition}"
-            self.unusable[table] += self.rows(sql, values)[0][0]
+    def _named(self, table: str) -> str:
+        return quote_name(table)
 
     def _columns(self, table: str, file: Path) -> dict[str, str]:
         # DuckDB would expand these characters.

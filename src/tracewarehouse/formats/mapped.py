@@ -45,6 +45,7 @@ from tracewarehouse.formats.file_text import sqlite_format
 from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
 from tracewarehouse.formats.source_tables import (
     HAS_TEXT,
+    PART_BITS,
     POSITION,
     CollectedSource,
     Notes,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
     from tracewarehouse.contracts.contract import Contract, RawTable
     from tracewarehouse.duck.engine import Connection
-    from tracewarehouse.formats.databases import Condition, Database
+    from tracewarehouse.formats.databases import Database
     from tracewarehouse.formats.source_tables import ActivityRows
 
 
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
 RAW_TYPES: Final = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "BLOB": pa.binary()}
 _BATCH_ROWS: Final = 1 << 16
 _LARGE_BYTES: Final = 1 << 30
-_PART_BITS: Final = 40
 _OTHERS, _ROW = "others", "file_row"
 # Columns of the SELECT that are no columns of activities.
 _FINDING: Final = ("rule", "rows", "example")
@@ -86,7 +86,7 @@ def database_table(
     table: RawTable,
     prefix: str,
     name: str,
-    where: Condition | None = None,
+    where: str = "TRUE",
     *,
     in_full: bool = True,
 ) -> pa.RecordBatchReader:
@@ -97,7 +97,7 @@ def database_table(
     known = database.tables.get(name, {})
     if not known or any(column not in known for column, _ in table.columns[: table.required]):
         return raw_table(table, prefix, {}, ())
-    named = {in_file: type_ for in_file, type_ in _in_file(table, known) if in_file is not None}
+    named = {source: type_ for _, source, type_ in _named(table, known)}
     types = {
         # A number may be declared as text; SQLite needs no type at all.
         column: declared_type(declared)
@@ -109,10 +109,10 @@ def database_table(
     return raw_table(table, prefix, types, database.batches(name, types, where))
 
 
-def _in_file(table: RawTable, known: Collection[str]) -> list[tuple[str | None, str]]:
-    """The name in the file of each column, and its type."""
+def _named(table: RawTable, known: Collection[str]) -> list[tuple[str, str | None, str]]:
+    """The name of each column, that in the file, and its type."""
     return [
-        (next((name for name in names.split("|") if name in known), None), type_)
+        (names.partition("|")[0], next((name for name in names.split("|") if name in known), None), type_)
         for names, type_ in table.columns
     ]
 
@@ -121,33 +121,26 @@ def raw_table(
     table: RawTable, prefix: str, types: Mapping[str, pa.DataType], batches: Iterable[pa.RecordBatch]
 ) -> pa.RecordBatchReader:
     """The rows of a table as a mapping reads them; `types` are the columns of the batches."""
-    in_file = _in_file(table, types)
-    sources = [name for name, _ in in_file]
-    named = [
-        # Encoded texts stay so.
-        (
-            names.partition("|")[0],
-            types[name] if name and _is_encoded(types[name], type_) else RAW_TYPES[type_],
-        )
-        for (names, type_), (name, _) in zip(table.columns, in_file, strict=True)
-    ]
+    named = _named(table, types)
+    sources = [source for _, source, _ in named]
     others = [name for name in types if name not in sources or name in table.kept]
     fields = [(f"{prefix}.{name}", types[name]) for name in others] or [(_OTHERS, pa.int64())]
-    schema = pa.schema([*named, (_OTHERS, pa.struct(fields)), (_ROW, pa.int64())])
+    columns = [(name, _stored_type(types.get(source or ""), type_)) for name, source, type_ in named]
+    schema = pa.schema([*columns, (_OTHERS, pa.struct(fields)), (_ROW, pa.int64())])
 
     def made() -> Iterator[pa.RecordBatch]:
         first_row = 0
         for batch in batches:
             rows = batch.num_rows
             rest = [batch.column(name) for name in others] or [pa.nulls(rows, pa.int64())]
-            columns = [
-                pa.nulls(rows, type_) if source is None else _typed(batch.column(source), type_)
-                for source, (_, type_) in zip(sources, named, strict=True)
+            arrays = [
+                _typed(batch.column(source), type_) if source in types else pa.nulls(rows, type_)
+                for source, (_, type_) in zip(sources, columns, strict=True)
             ]
-            columns.append(pa.StructArray.from_arrays(rest, [name for name, _ in fields]))
-            columns.append(pa.array(np.arange(first_row, first_row + rows)))
+            arrays.append(pa.StructArray.from_arrays(rest, [name for name, _ in fields]))
+            arrays.append(pa.array(np.arange(first_row, first_row + rows)))
             first_row += rows
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, made())
 
@@ -159,15 +152,13 @@ def arrow_table(table: RawTable, prefix: str, found: pa.Table) -> pa.RecordBatch
     )
 
 
-def _is_encoded(type_: pa.DataType, declared: str) -> bool:
-    return declared == "VARCHAR" and pa.types.is_dictionary(type_)
+def _stored_type(given: pa.DataType | None, declared: str) -> pa.DataType:
+    """The type of a column; encoded texts stay so."""
+    is_encoded = given is not None and pa.types.is_dictionary(given) and declared == "VARCHAR"
+    return given if is_encoded else RAW_TYPES[declared]
 
 
 def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    if column.type == type_:
-        return column
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
     return to_ints(column) if type_ == pa.int64() else column.cast(type_)
 
 
@@ -178,13 +169,13 @@ def map_tables(
     rows: ActivityRows,
     notes: Notes,
     *,
-    prepare: Callable[[Connection], object] | None = None,
+    setup: str = "",
     apart: bool = False,
 ) -> None:
     """Adds the activities and findings that the SELECT of a format returns; raises DuckDB's errors.
 
-    `prepare` creates what the SELECT calls: functions need a database apart, which has copies of the tables,
-    and moves to disk what does not fit in memory.
+    `setup` creates what the SELECT calls. A database apart has copies of the tables, and moves to disk what
+    does not fit in memory.
     """
     from tracewarehouse.duck import engine
 
@@ -196,8 +187,7 @@ def map_tables(
             con = opened.enter_context(engine.scratch(threads=1))
         for table in contract.raw_tables:
             register(con, table, tables[table.name], copy=apart)
-        if prepare is not None:
-            prepare(con)
+        con.execute(setup)
         found = con.sql(engine.sql_with_params(contract, engine.bind(contract, params)))
         json_members = {
             (name, member)
@@ -261,7 +251,7 @@ def _add(batch: pa.RecordBatch, json_members: Collection[tuple[str, str]], rows:
     args = json_objects(members, len(batch))
     if (texts := columns.pop("args", None)) is not None:
         args, has_text = pc.coalesce(texts.cast(args.type), args), pc.or_(has_text, texts.is_valid())
-    part = pc.shift_left(columns.pop("part").cast(pa.int64()), _PART_BITS)
+    part = pc.shift_left(columns.pop("part").cast(pa.int64()), PART_BITS)
     position = pc.add(part, columns.pop(_ROW))
     if "category" in columns:
         columns.setdefault("raw_category", columns["category"])
@@ -318,13 +308,16 @@ class DatabaseSource(CollectedSource):
     format: ClassVar[str]
     # The contracts that map it, by default the one of its name.
     mappings: ClassVar[tuple[str, ...]] = ()
+    # Statements that create what they call.
+    setup: ClassVar[str] = ""
 
     def _read(self) -> None:
         with open_database(self._path) as database:
             params, read = self._begin(database), set()
+            apart = max(self._content.size, self._path.stat().st_size) > _LARGE_BYTES
             for contract in map(contract_of, self.mappings or (self.format,)):
                 tables = {table.name: self._table(database, table) for table in contract.raw_tables}
-                self._map(contract, tables, params)
+                map_tables(contract, tables, params, self._rows, self._notes, setup=self.setup, apart=apart)
                 read |= {self._in_file(name) for name in tables}
             self._end(database)
             for name in database.tables:
@@ -334,20 +327,6 @@ class DatabaseSource(CollectedSource):
                 self._notes.add(
                     "unusable_value", values, f"{name}: {counted(values, 'value')} of another type"
                 )
-
-    def _map(
-        self,
-        contract: Contract,
-        tables: Mapping[str, pa.RecordBatchReader],
-        params: Mapping[str, object],
-    ) -> None:
-        prepare, apart = self._prepared(contract)
-        apart = apart or max(self._content.size, self._path.stat().st_size) > _LARGE_BYTES
-        map_tables(contract, tables, params, self._rows, self._notes, prepare=prepare, apart=apart)
-
-    def _prepared(self, contract: Contract) -> tuple[Callable[[Connection], object] | None, bool]:
-        """What creates the functions that the SELECT calls, and whether they need a database apart."""
-        return None, False
 
     def _table(self, database: Database, table: RawTable) -> pa.RecordBatchReader:
         """A table of a contract."""

@@ -6,10 +6,11 @@ import shutil
 import struct
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,17 +31,13 @@ from tracewarehouse.formats.source_tables import counted, header_of, rank_reason
 from tracewarehouse.temp_folders import new_folder
 
 if TYPE_CHECKING:
-    from tracewarehouse.contracts.contract import Contract, RawTable
-    from tracewarehouse.duck.engine import Connection
-    from tracewarehouse.formats.databases import Condition
+    from tracewarehouse.contracts.contract import RawTable
 
 
 NAME: Final = "nsys"
 _PROCESS: Final = "pid "
 # Newest schema that a test covers.
 _NEWEST_SCHEMA: Final = (3, 25)
-# The mapping of NVTX ranges, which calls a function.
-_RANGES = "nsys_nvtx"
 _RUNTIME, _NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _GPU_TABLES: Final = tuple(
     f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
@@ -65,27 +62,45 @@ _SUPPORT_TABLES: Final = (
 )  # fmt: skip
 # Session times are smaller than this for three years; later ones are absolute (`nsys export --ts-normalize`).
 _ABSOLUTE_NS: Final = 10**17
-_PID_OF: Final = "(({column} >> 24) & 16777215)"
+# The part of NVTX ranges in their mapping.
+_RANGES_PART: Final = 21
+_PID_BITS: Final = 0xFFFFFF
 _INT, _TEXT = pa.int64(), pa.string()
+_ENTRIES: Final = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
+# Domain and schema, each with 4 reserved bytes, then the sizes of the payload and of both.
+_HEADER: Final = struct.Struct("<I4xI4xQQ")
+# Types of payload entries: int32, uint64 and size_t.
+_READERS: Final = {5: struct.Struct("<i"), 18: struct.Struct("<Q"), 22: struct.Struct("<Q")}
+_COMMUNICATOR: Final = "nsys.communicator"
+# Label of a payload entry → its argument.
+_FIELDS: Final = {
+    "NCCL communicator ID": _COMMUNICATOR, "Message size [bytes]": "nsys.message_bytes",
+    "No. of ranks": "nsys.group_size", "Rank": "nsys.rank", "Peer rank": "nsys.peer", "Root": "nsys.root",
+}  # fmt: skip
+_TYPES: Final = {name: "UBIGINT" if name == _COMMUNICATOR else "BIGINT" for name in _FIELDS.values()}
+_ENCODE: Final = msgspec.json.encode
+# What the mapping of NVTX ranges calls: payloads are JSON when it reads them.
+_PAYLOAD_MACRO: Final = f"""
+CREATE TEMP MACRO nccl_payload(data) AS from_json(decode(data), '{_ENCODE(_TYPES).decode()}')
+"""
 
 
 class NsysSource(DatabaseSource):
     """A Source with the activities of one process. The constructor reads the tables."""
 
     format = NAME
-    mappings = ("nsys_device", "nsys_host", _RANGES, "nsys_counters")
+    mappings = ("nsys_device", "nsys_host", "nsys_nvtx", "nsys_counters")
+    setup = _PAYLOAD_MACRO
 
     def _begin(self, database: Database) -> Mapping[str, object]:
         self._pid = int(self._part.name.removeprefix(_PROCESS))
-        self._processes = _gpu_processes(self._path, database)
-        self._is_alone = len(self._processes) == 1
-        self._others: Counter[tuple[str, int]] = Counter()
-        self._metadata = dict(_metadata(database))
-        first = min((start for _, _, start, _ in self._processes), default=None)
-        self._clock, self.base_time_ns = _clock(database, first)
+        self._uses = _uses_of_gpus(self._path)
+        self._first_devices = _first_devices(self._uses)
+        self._is_alone = len(self._first_devices) == 1
+        self._metadata = _metadata(database)
+        self._clock, self.base_time_ns = _clock(database, self._uses)
         self._devices = _devices(database)
-        self._payloads = Payloads(database)
-        self._has_message_sizes = False
+        self._payloads = _payload_schemas(database)
         return {"pid": self._pid, "base_ns": self.base_time_ns}
 
     def _header(self) -> Mapping[str, Any]:
@@ -94,13 +109,9 @@ class NsysSource(DatabaseSource):
         return header_of(self._devices, next(hosts, None)) | {NAME: self._metadata}
 
     def _facts(self) -> Mapping[str, object]:
-        layout = {"source_layout": "parquetdir"} if self._path.is_dir() else {}
-        return {
-            "clock": self._clock,
-            "message_sizes": self._has_message_sizes,
-            "source_schema": self._schema,
-            **layout,
-        }
+        sizes, schema = self._has_message_sizes, self._schema
+        facts = {"clock": self._clock, "message_sizes": sizes, "source_schema": schema}
+        return facts | ({"source_layout": "parquetdir"} if self._path.is_dir() else {})
 
     @property
     def _schema(self) -> str | None:
@@ -111,52 +122,47 @@ class NsysSource(DatabaseSource):
     def _table(self, database: Database, table: RawTable) -> pa.RecordBatchReader:
         if table.name == "devices":
             schema = pa.schema([("gpuId", _INT), ("cudaId", _INT)])
-            return arrow_table(table, NAME, pa.table(_cuda_devices(database, self._pid), schema))
+            pairs = self._cuda_devices(database)
+            found = {"gpuId": list(pairs), "cudaId": list(pairs.values())}
+            return arrow_table(table, NAME, pa.table(found, schema))
         if table.name == _NVTX and not self._payloads:
-            table = replace(
-                table, columns=tuple((name.partition("|")[0], type_) for name, type_ in table.columns)
-            )
-        column = next((name for name, _ in table.columns if name in ("globalPid", "globalTid")), None)
-        where = None
-        if column is not None and database.has(table.name, column) and not self._is_alone:
-            where = _process_condition(column, self._pid)
-        found = database_table(database, table, NAME, table.name, where)
-        if table.name == _STRINGS:
-            return _last_by_id(found.read_all()).to_reader()
-        if self._is_alone and table.name != _NVTX and "globalTid" in found.schema.names:
-            return pa.RecordBatchReader.from_batches(found.schema, self._counted(table.name, found))
-        return found
+            columns = tuple((name.partition("|")[0], type_) for name, type_ in table.columns)
+            table = replace(table, columns=columns)
+        where = "TRUE"
+        if not self._is_alone:
+            named = (name for name in ("globalPid", "globalTid") if database.has(table.name, name))
+            where = next((f'(("{name}" >> 24) & {_PID_BITS}) = {self._pid}' for name in named), where)
+        rows = database_table(database, table, NAME, table.name, where)
+        if table.name == _NVTX and self._payloads:
+            return pa.RecordBatchReader.from_batches(rows.schema, map(self._with_payloads, rows))
+        return _last_by_id(rows.read_all()).to_reader() if table.name == _STRINGS else rows
 
-    def _counted(self, table: str, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """The batches, whose rows of other processes are counted."""
-        for batch in batches:
-            ids = batch.column("globalTid")
-            processes = pc.bit_wise_and(pc.shift_right(ids, 24), 0xFFFFFF)
-            is_other = pc.not_equal(processes, self._pid)
-            if pc.any(is_other).as_py():
-                for each in processes.filter(is_other).drop_null().value_counts().to_pylist():
-                    self._others[table, each["values"]] += each["counts"]
-            yield batch
+    def _cuda_devices(self, database: Database) -> dict[int, int]:
+        """The GPUs of the process with their CUDA devices: from the device table, else equal numbers."""
+        if not database.has("GPU_METRICS"):  # which alone need them
+            return {}
+        rows = database.records(_DEVICES, {"gpuId": _INT, "cudaId": _INT, "pid": _INT})
+        if database.has(_DEVICES, "pid"):
+            rows = [row for row in rows if row["pid"] == self._pid]
+        if rows and database.has(_DEVICES, "gpuId", "cudaId"):
+            # Of several rows of a GPU the last one counts.
+            return {row["gpuId"]: row["cudaId"] for row in rows if None not in (row["gpuId"], row["cudaId"])}
+        own = (use for use in self._uses if use.process == self._pid)
+        return {device: device for use in own for device in use.devices}
 
-    def _map(
-        self,
-        contract: Contract,
-        tables: Mapping[str, pa.RecordBatchReader],
-        params: Mapping[str, object],
-    ) -> None:
-        before = self._rows.values("bytes")
-        super()._map(contract, tables, params)
-        if contract.name == _RANGES:
-            self._has_message_sizes = self._rows.values("bytes") > before
-
-    def _prepared(self, contract: Contract) -> tuple[Callable[[Connection], object] | None, bool]:
-        if contract.name == _RANGES:
-            return self._payloads.create, bool(self._payloads)
-        return super()._prepared(contract)
+    def _with_payloads(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The ranges with the known values of their payloads as JSON."""
+        at = batch.schema.get_field_index("payload_data")
+        payloads = [
+            None if data is None else _ENCODE(_payload(data, self._payloads))
+            for data in batch.column(at).to_pylist()
+        ]
+        return batch.set_column(at, batch.schema.field(at), pa.array(payloads, pa.binary()))
 
     def _end(self, database: Database) -> None:
         """Findings about the file as a whole; those about other processes belong to the first part."""
-        notes, parts = self._notes, {process: device for process, device, *_ in self._processes}
+        notes, devices = self._notes, self._first_devices
+        self._has_message_sizes = self._rows.values("bytes", _RANGES_PART) > 0
         version = self._schema or ""
         numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
         if numbers > _NEWEST_SCHEMA:
@@ -165,16 +171,24 @@ class NsysSource(DatabaseSource):
         if self._clock != "utc":
             notes.add("clock_not_utc", 1, "the file has no session start time")
         if self._part.rank is not None:
-            devices = list(parts.values())
-            notes.add("rank_assumed", 1, rank_reason(self._part, parts.get(self._pid), devices))
-        if self._part.rank in (None, 0) and parts:
-            others = self._others if self._is_alone else _host_rows(database)
-            totals: Counter[int] = Counter()
-            for (_, process), rows in others.items():
-                totals[process] += rows
-            for process, rows in totals.items():
-                if process not in parts:
+            reason = rank_reason(self._part, devices.get(self._pid), list(devices.values()))
+            notes.add("rank_assumed", 1, reason)
+        if self._part.rank in (None, 0) and devices:
+            for process, rows in self._host_rows().items():
+                if process not in devices:
                     notes.add("process_not_read", rows, f"pid {process}: {counted(rows, 'row')}")
+
+    def _host_rows(self) -> Counter[int]:
+        """The calls and NVTX ranges of each process; the ranges may be read for all processes."""
+        found: Counter[int] = Counter()
+        tables = dict.fromkeys(table.name for name in self.mappings for table in contract_of(name).raw_tables)
+        with open_database(self._path) as database:
+            for table in tables:
+                if database.has(table, "globalTid") and not (self._is_alone and table == _NVTX):
+                    for batch in database.batches(table, {"globalTid": _INT}):
+                        counts = _process_of(batch.column(0)).drop_null().value_counts()
+                        found.update({each["values"]: each["counts"] for each in counts.to_pylist()})
+        return found
 
     def _is_unread(self, name: str) -> bool:
         return name not in _SUPPORT_TABLES and not name.startswith(_SUPPORT_PREFIXES)
@@ -197,26 +211,24 @@ class NsysFormat(DatabaseFormat):
 
     def parts(self, path: Path) -> tuple[Part, ...]:
         """The processes in the order of their lowest device. Raises TraceFormatError if there is none."""
+        uses = _uses_of_gpus(path)
         with open_database(path) as database:
-            found = _gpu_processes(path, database) or _processes(database, (_RUNTIME, _NVTX), "globalTid")
-            first = min((start for _, _, start, _ in found), default=None)
-            _, base = _clock(database, first)
-        if not found:
+            uses = uses or _uses(database, (_RUNTIME, _NVTX), "globalTid")
+            _, base = _clock(database, uses)
+        if not uses:
             raise TraceFormatError(
                 path,
                 "the report contains no GPU activity, API call or NVTX range",
                 hint="record with nsys profile --trace=cuda,nvtx",
             )
-        found.sort(key=lambda one: (one[1], one[0]))
-        return tuple(
-            Part(
-                name=f"{_PROCESS}{pid}",
-                rank=number if len(found) > 1 else None,
-                window=(start + base, end + base),
-                process=pid,
-            )
-            for number, (pid, _, start, end) in enumerate(found)
-        )
+        devices = _first_devices(uses)
+        parts: list[Part] = []
+        for pid in sorted(devices, key=lambda pid: (devices[pid], pid)):
+            rank = len(parts) if len(devices) > 1 else None
+            own = [use for use in uses if use.process == pid]
+            window = min(use.start for use in own) + base, max(use.end for use in own) + base
+            parts.append(Part(f"{_PROCESS}{pid}", rank, window=window, process=pid))
+        return tuple(parts)
 
 
 def _last_by_id(strings: pa.Table) -> pa.Table:
@@ -228,81 +240,69 @@ def _last_by_id(strings: pa.Table) -> pa.Table:
     return strings.take(len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1])
 
 
-def _process_condition(column: str, pid: int) -> Condition:
-    """The rows of one process; the column is globalTid or globalPid."""
-    return _PID_OF.format(column=f'"{column}"') + " = ?", (pid,)
+class _Use(NamedTuple):
+    """The devices of a process, its first start and last end."""
 
-
-def _gpu_processes(path: Path, database: Database) -> list[tuple[int, int, int, int]]:
-    """Like `_processes`, of the processes with GPU activities; a file is searched once."""
-    if path.is_dir():  # its files may change without it
-        return _processes(database, _GPU_TABLES, "globalPid")
-    return list(_gpu_processes_of(path))
+    process: int
+    devices: list[int]
+    start: int
+    end: int
 
 
 @once_per_file
-def _gpu_processes_of(path: Path) -> list[tuple[int, int, int, int]]:
-    with Database(path) as database:
-        return _processes(database, _GPU_TABLES, "globalPid")
+def _uses_of_gpus(path: Path) -> list[_Use]:
+    with open_database(path) as database:
+        return _uses(database, _GPU_TABLES, "globalPid")
 
 
-def _processes(database: Database, tables: Collection[str], column: str) -> list[tuple[int, int, int, int]]:
-    """Process, lowest device, first start and last end of the processes with rows in the tables."""
-    found: dict[int, tuple[int, int, int]] = {}
-    for table in tables:
-        if not database.has(table, "start", "end"):
-            continue
-        pid = _PID_OF.format(column=f'"{column}"') if database.has(table, column) else "0"
-        device = '"deviceId"' if database.has(table, "deviceId") else "0"
-        for process in _distinct(database, table, pid):
-            times = f'min({device}), min("start"), max("end")'
-            sql = f"SELECT {times} FROM {database.named(table)} NOT INDEXED WHERE {pid} = ?"
-            row = database.rows(sql, (process,))[0]
-            if all(isinstance(value, int) for value in row):
-                device_id, start, end = row
-                before = found.get(process, (device_id, start, end))
-                found[process] = min(before[0], device_id), min(before[1], start), max(before[2], end)
-    return [(process, *rest) for process, rest in found.items()]
-
-
-def _distinct(database: Database, table: str, pid: str) -> list[int]:
-    """The processes of the rows of a table. GROUP BY would sort all rows, which takes much longer."""
-    rows = database.rows(f"SELECT DISTINCT {pid} FROM {database.named(table)} NOT INDEXED")
-    return [process for (process,) in rows if isinstance(process, int)]
-
-
-def _host_rows(database: Database) -> Counter[tuple[str, int]]:
-    """Calls and NVTX ranges of each process."""
-    found: Counter[tuple[str, int]] = Counter()
-    pid = _PID_OF.format(column='"globalTid"')
-    for table in (table.name for name in NsysSource.mappings for table in contract_of(name).raw_tables):
-        if database.has(table, "globalTid"):
-            for process in _distinct(database, table, pid):
-                sql = f"SELECT count(*) FROM {database.named(table)} NOT INDEXED WHERE {pid} = ?"
-                found[table, process] = database.rows(sql, (process,))[0][0]
+def _uses(database: Database, tables: Collection[str], column: str) -> list[_Use]:
+    """What the processes of each of some tables use; processes and devices that it does not have are 0."""
+    found: list[_Use] = []
+    for table in (table for table in tables if database.has(table, "start", "end")):
+        types = dict.fromkeys((column, "deviceId", "start", "end"), _INT)
+        rows = pa.Table.from_batches(database.batches(table, types), pa.schema(list(types.items())))
+        columns = {
+            name: values if database.has(table, name) else pc.fill_null(values, 0)
+            for name, values in zip(types, rows.columns, strict=True)
+        }
+        processes = _process_of(columns[column])
+        for process in processes.unique().drop_null().to_pylist():
+            own = pa.table(columns).filter(pc.equal(processes, process))
+            devices = sorted(own["deviceId"].unique().drop_null().to_pylist())
+            start, end = pc.min(own["start"]).as_py(), pc.max(own["end"]).as_py()
+            if devices and None not in (start, end):
+                found.append(_Use(process, devices, start, end))
     return found
 
 
-def _metadata(database: Database) -> Iterator[tuple[str, Any]]:
-    """Name and value of the export's and the capture's metadata; a list for names that are repeated."""
-    found: dict[str, list[Any]] = {}
+def _first_devices(uses: list[_Use]) -> dict[int, int]:
+    """The lowest device of each process."""
+    return dict(sorted(((use.process, use.devices[0]) for use in uses), reverse=True))
+
+
+def _process_of(ids: pa.Array) -> pa.Array:
+    """The processes in the columns globalPid and globalTid."""
+    return pc.bit_wise_and(pc.shift_right(ids, 24), _PID_BITS)
+
+
+def _metadata(database: Database) -> dict[str, Any]:
+    """The export's and the capture's metadata; a list for names that are repeated."""
+    found: defaultdict[str, list[Any]] = defaultdict(list)
     for table in _METADATA:
-        if database.has(table, "name", "value"):
-            for row in database.records(table, {"name": _TEXT, "value": _TEXT}):
-                if row["name"] is not None:
-                    found.setdefault(row["name"], []).append(row["value"])
-    yield from ((name, values if len(values) > 1 else values[0]) for name, values in found.items())
+        for row in database.records(table, {"name": _TEXT, "value": _TEXT}):
+            if row["name"] is not None:
+                found[row["name"]].append(row["value"])
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
-def _clock(database: Database, first_ns: int | None) -> tuple[str, int]:
-    """The clock of a file whose first activity starts at `first_ns`, and what is added to its times."""
-    if first_ns is not None and first_ns > _ABSOLUTE_NS:
+def _clock(database: Database, uses: list[_Use]) -> tuple[str, int]:
+    """The clock of a file, and what is added to its times."""
+    if uses and min(use.start for use in uses) > _ABSOLUTE_NS:
         return "utc", 0
-    if not database.has(_SESSION_START, "utcEpochNs"):
-        return "unknown", 0
-    rows = database.rows(f'SELECT "utcEpochNs" FROM {database.named(_SESSION_START)} LIMIT 1')
-    base = rows[0][0] if rows else None
-    return ("utc", base) if isinstance(base, int) else ("unknown", 0)
+    for row in database.records(_SESSION_START, {"utcEpochNs": _INT}):
+        if row["utcEpochNs"] is not None:
+            return "utc", row["utcEpochNs"]
+    return "unknown", 0
 
 
 def _devices(database: Database) -> list[dict[str, Any]]:
@@ -313,91 +313,32 @@ def _devices(database: Database) -> list[dict[str, Any]]:
     return [{_DEVICE_KEYS[key]: value for key, value in row.items() if value is not None} for row in rows]
 
 
-def _cuda_devices(database: Database, pid: int) -> dict[str, list[int]]:
-    """The GPUs and CUDA devices of a process: from the device table, else equal numbers."""
-    if not database.has("GPU_METRICS"):  # which alone need them
-        return {"gpuId": [], "cudaId": []}
-    if database.has(_DEVICES, "gpuId", "cudaId"):
-        columns = {"gpuId": _INT, "cudaId": _INT, "pid": _INT}
-        own = [
-            row
-            for row in database.records(_DEVICES, columns)
-            if not database.has(_DEVICES, "pid") or row["pid"] == pid
-        ]
-        if own:
-            # Of several rows of a GPU the last one counts.
-            pairs = {row["gpuId"]: row["cudaId"] for row in own if None not in (row["gpuId"], row["cudaId"])}
-            return {"gpuId": list(pairs), "cudaId": list(pairs.values())}
-    used = set()
-    for table in _GPU_TABLES:
-        if database.has(table, "deviceId", "globalPid"):
-            condition, values = _process_condition("globalPid", pid)
-            sql = f'SELECT DISTINCT "deviceId" FROM {database.named(table)} NOT INDEXED WHERE {condition}'
-            used |= {row[0] for row in database.rows(sql, values) if isinstance(row[0], int)}
-    return {"gpuId": sorted(used), "cudaId": sorted(used)}
-
-
-# Domain and schema, each with 4 reserved bytes, then the sizes of the payload and of both.
-_HEADER: Final = struct.Struct("<I4xI4xQQ")
-# Types of payload entries: int32, uint64 and size_t.
-_READERS: Final = {5: struct.Struct("<i"), 18: struct.Struct("<Q"), 22: struct.Struct("<Q")}
-_COMMUNICATOR: Final = "nsys.communicator"
-# Label of a payload entry → its argument.
-_FIELDS: Final = {
-    "NCCL communicator ID": _COMMUNICATOR, "Message size [bytes]": "nsys.message_bytes",
-    "No. of ranks": "nsys.group_size", "Rank": "nsys.rank", "Peer rank": "nsys.peer", "Root": "nsys.root",
-}  # fmt: skip
-_PAYLOAD: Final = pa.struct(
-    [(name, pa.uint64() if name == _COMMUNICATOR else _INT) for name in _FIELDS.values()]
-)
-
-
-class Payloads:
-    """NCCL's payloads of an export, whose schemas it describes; false if there are none."""
-
-    def __init__(self, database: Database) -> None:
-        # (domain, schema) → argument → reader and offset of each known entry.
-        self._schemas: dict[tuple[int, int], dict[str, tuple[struct.Struct, int]]] = defaultdict(dict)
-        table = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
-        if not database.has(table, "domainId", "schemaId", "type", "name"):
-            return
-        if not database.has(_NVTX, "binaryData"):
-            return
+def _payload_schemas(database: Database) -> dict[tuple[int, int], dict[str, tuple[struct.Struct, int]]]:
+    """NCCL's payloads of an export: domain and schema → argument → reader and offset of each known entry."""
+    found: defaultdict[tuple[int, int], dict[str, tuple[struct.Struct, int]]] = defaultdict(dict)
+    if database.has(_ENTRIES, "domainId", "schemaId", "type", "name") and database.has(_NVTX, "binaryData"):
         columns = dict.fromkeys(("domainId", "schemaId", "type", "offset"), _INT) | {"name": _TEXT}
-        for row in database.records(table, columns):
+        for row in database.records(_ENTRIES, columns):
             name, reader = _FIELDS.get(row["name"] or ""), _READERS.get(row["type"])
             if name is not None and reader is not None:
-                self._schemas[row["domainId"], row["schemaId"]][name] = reader, row["offset"] or 0
+                found[row["domainId"], row["schemaId"]][name] = reader, row["offset"] or 0
+    return found
 
-    def __bool__(self) -> bool:
-        return bool(self._schemas)
 
-    def create(self, con: Connection) -> None:
-        """Creates `nccl_payload` in a connection: the known values of a payload, null if there are none."""
-        from tracewarehouse.duck.engine import create_function
-
-        types = {name: "UBIGINT" if name == _COMMUNICATOR else "BIGINT" for name in _FIELDS.values()}
-        if self:
-            create_function(con, "nccl_payload", self._read, "BLOB", types)
-            return
-        members = ", ".join(f'"{name}" {type_}' for name, type_ in types.items())
-        con.execute(f"CREATE TEMP MACRO nccl_payload(data) AS CAST(NULL AS STRUCT({members}))")
-
-    def _read(self, payloads: pa.ChunkedArray) -> pa.Array:
-        return pa.array(map(self._values, payloads.to_pylist()), _PAYLOAD)
-
-    def _values(self, data: bytes | None) -> dict[str, int]:
-        """The known values of a payload; empty if it is damaged or of another schema."""
-        if data is None or len(data) < _HEADER.size:
-            return {}
-        domain, number, size, _ = _HEADER.unpack_from(data)
-        payload = data[_HEADER.size : _HEADER.size + size]
-        found = {
-            name: reader.unpack_from(payload, offset)[0]
-            for name, (reader, offset) in self._schemas.get((domain, number), {}).items()
-            if 0 <= offset <= len(payload) - reader.size
-        }
-        return {name: value for name, value in found.items() if name == _COMMUNICATOR or value < 2**63}
+def _payload(
+    data: bytes, schemas: Mapping[tuple[int, int], Mapping[str, tuple[struct.Struct, int]]]
+) -> dict[str, int]:
+    """The known values of a payload; empty if it is damaged or of another schema."""
+    if len(data) < _HEADER.size:
+        return {}
+    domain, number, size, _ = _HEADER.unpack_from(data)
+    payload = data[_HEADER.size : _HEADER.size + size]
+    found = {
+        name: reader.unpack_from(payload, offset)[0]
+        for name, (reader, offset) in schemas.get((domain, number), {}).items()
+        if 0 <= offset <= len(payload) - reader.size
+    }
+    return {name: value for name, value in found.items() if name == _COMMUNICATOR or value < 2**63}
 
 
 REPORT_NAME: Final = "nsys_report"

@@ -165,6 +165,8 @@ _DOUBLES: Final = ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_byte
 HAS_TEXT: Final = "has_text"
 # Rows that start at the same time are in this order; not a column of activities either.
 POSITION: Final = "position"
+# The position of a row is its part, and in these bits its number in the part.
+PART_BITS: Final = 40
 # Columns of any text but JSON arguments.
 _FREE_TEXTS: Final = ("ts_text", "dur_text", "flow_id", "extra")
 _TEXTS: Final = (*_FREE_TEXTS, "args")
@@ -201,9 +203,14 @@ class ActivityRows(Struct):
         self._collected.append((rows, {name: _collected(name, values) for name, values in columns.items()}))
         self.rows += rows
 
-    def values(self, name: str) -> int:
-        """The number of rows with a value of a column."""
-        return sum(rows - columns[name].null_count for rows, columns in self._collected if name in columns)
+    def values(self, name: str, part: int) -> int:
+        """The number of rows of a part with a value of a column."""
+        parts = (
+            columns
+            for _, columns in self._collected
+            if name in columns and columns[POSITION][0].as_py() >> PART_BITS == part
+        )
+        return sum(len(columns[name]) - columns[name].null_count for columns in parts)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows with their event ids, once."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
 from tracewarehouse.formats import mapped
-from tracewarehouse.formats.databases import Database
-from tracewarehouse.formats.nsys import Payloads
+from tracewarehouse.formats.nsys import NsysSource
 
 CATALOG = Catalog.load()
 MOST_LINES = 120
@@ -26,12 +23,11 @@ HELPERS = {"part", "file_row", "rule", "rows", "example", "node", "process", "pr
 
 
 @pytest.mark.parametrize("contract", CATALOG.all("format"), ids=lambda contract: contract.name)
-def test_a_mapping_returns_columns_of_activities(contract: Contract, tmp_path: Path) -> None:
-    (tmp_path / "empty.sqlite").touch()
-    with engine.connect(threads=1) as con, Database(tmp_path / "empty.sqlite") as database:
+def test_a_mapping_returns_columns_of_activities(contract: Contract) -> None:
+    with engine.connect(threads=1) as con:
         for table in contract.raw_tables:
             mapped.register(con, table, mapped.raw_table(table, contract.name, {}, ()))
-        Payloads(database).create(con)
+        con.execute(NsysSource.setup)
         found = con.sql(engine.sql_with_params(contract, {}))
         columns = {
             name: str(type_)
