@@ -55,17 +55,15 @@ class MemoryTimelineSource(TextSource):
             return {}
         return {TABLE: pa.RecordBatchReader.from_batches(declared_columns(TABLE), self._batches.take())}
 
-    @property
-    def _events(self) -> int:
-        return self._row_count
-
     def outcome(self) -> Outcome:
         """The facts about the file."""
         found = super().outcome()
         if self._unchanged:
             return found
-        losses = self._losses
-        return replace(found, status=losses.status, losses=losses.all(), repaired=len(self._repaired))
+        losses, repaired = self._losses, len(self._repaired)
+        return replace(
+            found, events=self._row_count, status=losses.status, losses=losses.all(), repaired=repaired
+        )
 
     def _read(self) -> None:
         """Reads the file, a damaged one as far as possible."""

@@ -5,7 +5,7 @@ In rocpd, the name of each table ends in the GUID of a process or node; merged d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part, numbered
 from tracewarehouse.formats.databases import Database
 from tracewarehouse.formats.mapped import DatabaseFormat, DatabaseSource, query
-from tracewarehouse.formats.source_tables import rank_reason, short_text
+from tracewarehouse.formats.source_tables import header_of, rank_reason, short_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ class RocpdSource(DatabaseSource):
 
     def _begin(self, database: Database) -> Mapping[str, object]:
         self._guid, _, pid = self._part.name.partition(" pid ")
-        self._metadata = dict(self._described(database, int(pid)))
+        self._metadata = self._described(database, int(pid))
         self._notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
         if self._part.rank is not None:
             order = "node, device and process ID"
@@ -56,27 +56,25 @@ class RocpdSource(DatabaseSource):
         short = name.removeprefix("rocpd_").removesuffix(f"_{self._guid}")
         return name.endswith(self._guid) and short not in _KNOWN
 
-    def _described(self, database: Database, pid: int) -> Iterator[tuple[str, Any]]:
+    def _described(self, database: Database, pid: int) -> dict[str, Any]:
         """The header: metadata, command of the process, host and names of the GPUs."""
-        pairs = database.records(self._in_file("rocpd_metadata"), {"tag": _TEXT, "value": _TEXT})
+
+        def records(table: str, **types: pa.DataType) -> list[dict[str, Any]]:
+            return database.records(self._in_file(table), types)
+
+        pairs = records("rocpd_metadata", tag=_TEXT, value=_TEXT)
         known = {row["tag"]: row["value"] for row in pairs if row["tag"] and row["value"]}
-        types = {"pid": _INT, "command": _TEXT, "environment": _TEXT}
-        for row in database.records(self._in_file("rocpd_info_process"), types):
+        for row in records("rocpd_info_process", pid=_INT, command=_TEXT, environment=_TEXT):
             if row["pid"] == pid:
                 known |= {key: row[key] for key in ("command", "environment") if row[key]}
-        yield NAME, known
-        hosts = database.records(self._in_file("rocpd_info_node"), {"hostname": _TEXT})
-        if hosts and hosts[0]["hostname"]:
-            yield "host_name", hosts[0]["hostname"]
-        types = {"type": _TEXT, "type_index": _INT, "product_name": _TEXT, "name": _TEXT}
-        agents = database.records(self._in_file("rocpd_info_agent"), types)
-        names = [
+        hosts = [row["hostname"] for row in records("rocpd_info_node", hostname=_TEXT)]
+        agents = records("rocpd_info_agent", type=_TEXT, type_index=_INT, product_name=_TEXT, name=_TEXT)
+        gpus = [
             {"id": row["type_index"], "name": row["product_name"] or row["name"]}
             for row in agents
             if row["type"] == "GPU"
         ]
-        if names:
-            yield "deviceProperties", names
+        return {NAME: known} | header_of((), next(iter(hosts), None)) | header_of(gpus)
 
     def _header(self) -> Mapping[str, Any]:
         return self._metadata

@@ -174,12 +174,8 @@ _TEXTS: Final = (*_FREE_TEXTS, "args")
 
 def column_type(name: str) -> pa.DataType:
     """The type of a column while rows are collected."""
-    if name in _DICTIONARIES or name in _TEXTS:
-        # Collected texts can exceed the 2 GB of 32-bit offsets.
-        return pa.large_string() if name == "args" else pa.string()
-    if name in _FLAGS or name == HAS_TEXT:
-        return pa.bool_()
-    return pa.float64() if name in _DOUBLES else pa.int64()
+    # Collected texts can exceed the 2 GB of 32-bit offsets.
+    return pa.large_string() if name == "args" else activity_type(name)
 
 
 class ActivityRows(Struct):
@@ -253,10 +249,8 @@ class ActivityRows(Struct):
 
     def _pieces(self, name: str) -> list[pa.Array]:
         """The pieces of a column, which are no longer collected; null where it is missing."""
-        is_encoded = name in _DICTIONARIES
-        type_ = pa.dictionary(pa.int32(), pa.string()) if is_encoded else column_type(name)
         return [
-            columns.pop(name) if name in columns else pa.nulls(rows, type_)
+            columns.pop(name) if name in columns else pa.nulls(rows, column_type(name))
             for rows, columns in self._collected
         ]
 
@@ -279,10 +273,8 @@ class ActivityRows(Struct):
             column = columns.get(name, pa.repeat(pa.scalar(False), rows))
             columns[name] = pc.fill_null(column, False)
         ids = pa.array(np.arange(first, first + rows))
-        fields = {"event_id": ids} | {
-            name: values.cast(activity_type(name)) for name, values in columns.items()
-        }
-        return pa.RecordBatch.from_pydict(fields)
+        fields = {name: values.cast(activity_type(name)) for name, values in columns.items()}
+        return pa.RecordBatch.from_pydict({"event_id": ids} | fields)
 
     def _clean_words(self, name: str, words: pa.Array, codes: pa.Array, first: int = 0) -> pa.Array:
         """The words of a column without secrets; `codes` are those of the rows from `first` on."""
@@ -370,7 +362,7 @@ def _collected(name: str, values: pa.Array) -> pa.Array:
         # A copy: what DuckDB returned is freed with the last of its columns. Arguments are made from it.
         return values.cast(type_) if name == "args" else pa.concat_arrays([values.cast(type_)])
     encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(type_))
+    return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(type_.value_type))
 
 
 @cache
@@ -389,7 +381,11 @@ def activity_type(name: str) -> pa.DataType:
     """The type of a column of activities."""
     if name in _DICTIONARIES:
         return pa.dictionary(pa.int32(), pa.string())
-    return pa.string() if name in _TEXTS else column_type(name)
+    if name in _TEXTS:
+        return pa.string()
+    if name in _FLAGS or name == HAS_TEXT:
+        return pa.bool_()
+    return pa.float64() if name in _DOUBLES else pa.int64()
 
 
 class FileSource(ABC):
@@ -408,16 +404,13 @@ class FileSource(ABC):
         self._redactions: list[Redaction] = []
         self._notes = Notes()
         self._unchanged = False
+        self._tables: dict[str, pa.RecordBatchReader] = {}
+        self._events = 0
 
     @property
-    @abstractmethod
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
         """The tables. They can be read once."""
-
-    @property
-    @abstractmethod
-    def _events(self) -> int:
-        """The number of rows."""
+        return self._tables
 
     def _header(self) -> Mapping[str, Any]:
         """The metadata of the file; device properties and host name with Kineto's keys."""
@@ -458,28 +451,20 @@ class RecordSource(FileSource):
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
         super().__init__(path, part, request)
-        self._tables: dict[str, pa.Table] = {}
         self._content = TextStream(path)
         with TemporaryFile(dir=request.spill) as content:
             content.writelines(self._content.within(*self.most_bytes))
             content.seek(0)
             self._unchanged = request.known_digest == self._content.digest
             for name, table in () if self._unchanged else self._walk(content):
-                self._tables[name], redactions = redacted(table, self._redactor)
+                clean, redactions = redacted(table, self._redactor)
+                self._events = self._events if self._tables else table.num_rows
+                self._tables[name] = clean.to_reader()
                 self._redactions += redactions
 
     @abstractmethod
     def _walk(self, content: IO[bytes]) -> Iterable[tuple[str, pa.Table]]:
         """The names and tables of the records in the text. Raises TraceFormatError."""
-
-    @property
-    def _events(self) -> int:
-        return int(next(iter(self._tables.values())).num_rows)
-
-    @property
-    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The tables. They can be read once."""
-        return {name: table.to_reader() for name, table in self._tables.items()}
 
 
 class CollectedSource(FileSource):
@@ -493,6 +478,9 @@ class CollectedSource(FileSource):
             return
         self._rows = ActivityRows(self._redactor, redactions=self._redactions)
         self._read()
+        self._events = self._rows.rows
+        batches = pa.RecordBatchReader.from_batches(self._rows.schema(), self._rows.batches())
+        self._tables[ACTIVITIES] = batches
 
     def _digest(self) -> FileContent:
         """Digest and sizes of the content. The files of a folder may change without it."""
@@ -503,17 +491,6 @@ class CollectedSource(FileSource):
     @abstractmethod
     def _read(self) -> None:
         """Adds the activities to `_rows` and the findings to `_notes`. Raises TraceFormatError."""
-
-    @property
-    def _events(self) -> int:
-        return self._rows.rows
-
-    @property
-    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The activities. They can be read once."""
-        if self._unchanged:
-            return {}
-        return {ACTIVITIES: pa.RecordBatchReader.from_batches(self._rows.schema(), self._rows.batches())}
 
 
 class TextSource(CollectedSource):
