@@ -309,7 +309,7 @@ class DatabaseSource(CollectedSource):
     # The contracts that map it, by default the one of its name.
     mappings: ClassVar[tuple[str, ...]] = ()
     # Statements that create what they call.
-    setup: ClassVar[str] = ""
+    setup: str = ""
 
     def _read(self) -> None:
         with open_database(self._path) as database:

@@ -80,9 +80,7 @@ _FIELDS: Final = {
 _TYPES: Final = {name: "UBIGINT" if name == _COMMUNICATOR else "BIGINT" for name in _FIELDS.values()}
 _ENCODE: Final = msgspec.json.encode
 # What the mapping of NVTX ranges calls: payloads are JSON when it reads them.
-_PAYLOAD_MACRO: Final = f"""
-CREATE TEMP MACRO nccl_payload(data) AS from_json(decode(data), '{_ENCODE(_TYPES).decode()}')
-"""
+_PAYLOAD_MACRO: Final = f"CREATE TEMP MACRO nccl_payload(data) AS from_json(%s, '{_ENCODE(_TYPES).decode()}')"
 
 
 class NsysSource(DatabaseSource):
@@ -90,7 +88,6 @@ class NsysSource(DatabaseSource):
 
     format = NAME
     mappings = ("nsys_device", "nsys_host", "nsys_nvtx", "nsys_counters")
-    setup = _PAYLOAD_MACRO
 
     def _begin(self, database: Database) -> Mapping[str, object]:
         self._pid = int(self._part.name.removeprefix(_PROCESS))
@@ -101,6 +98,8 @@ class NsysSource(DatabaseSource):
         self._clock, self.base_time_ns = _clock(database, self._uses)
         self._devices = _devices(database)
         self._payloads = _payload_schemas(database)
+        # Without any, DuckDB drops what the mapping computes from them.
+        self.setup = _PAYLOAD_MACRO % ("decode(data)" if self._payloads else "NULL")
         return {"pid": self._pid, "base_ns": self.base_time_ns}
 
     def _header(self) -> Mapping[str, Any]:
