@@ -22,8 +22,8 @@ from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import Part, PartFile, PartFormat, numbered
 from tracewarehouse.formats.file_text import csv_tables, head_of, read_text
 from tracewarehouse.formats.mapped import RAW_TYPES, arrow_table, contract_of, map_tables
-from tracewarehouse.formats.perfetto import records
-from tracewarehouse.formats.protobuf import DamagedError
+from tracewarehouse.formats.perfetto import Records
+from tracewarehouse.formats.protobuf import decoded
 from tracewarehouse.formats.source_tables import CollectedSource, TextSource, counted, header_of, to_ints
 from tracewarehouse.late_regex import late_regex
 
@@ -55,6 +55,8 @@ _MOST_COLUMNS: Final = 100
 _CSV_HINT: Final = "record with rocprofv3 --kernel-trace --output-format csv"
 _TEXTS: Final = ("Kernel_Name", "Direction", "Function")
 _AGENTS: Final = ("Agent_Id", "Source_Agent_Id", "Destination_Agent_Id")
+# Texts of a Perfetto trace have at most this many bytes per byte of the file.
+_MOST_REPEATED: Final = 64
 _PID: Final = late_regex(r"(\d{1,10})_")
 
 
@@ -221,19 +223,16 @@ class Rocprofv3PerfettoSource(TextSource, Rocprofv3CsvSource):
     """Reads slices of a Perfetto trace."""
 
     def _found(self, names: list[str]) -> tuple[dict[str, pa.Table], pa.Table, int | str]:
-        text = self._take_text()
-        if text.cut:
-            raise TraceFormatError(self._path, text.cut, hint="record or copy the trace again")
         columns = {_KERNELS: "Kernel_Name", _COPIES: "Direction"}
         categories = {name: columns.get(name, "Function") for name in (_KERNELS, *_NAMED)}
-        try:
-            tables, pid, counters, others = records(np.frombuffer(text.buffer, np.uint8), categories)
-        except DamagedError as error:
-            reason = f"not a complete Perfetto trace: {error}"
-            raise TraceFormatError(self._path, reason, hint="record or copy the trace again") from error
+        hint = "record or copy the trace again"
+        with decoded(self._take_text(), "Perfetto trace", hint, _MOST_REPEATED) as wire:
+            records = Records(wire, categories)
+        tables, counters = records.tables(), records.counters
+        others = records.slices - sum(table.num_rows for table in tables.values())
         self._notes.add("table_not_read", int(counters > 0), counted(counters, "value") + " of counters")
         self._notes.add("table_not_read", int(others > 0), counted(others, "slice") + " of other categories")
-        return {name: tables.get(name, pa.table({})) for name in names}, pa.table({}), pid
+        return {name: tables.get(name, pa.table({})) for name in names}, pa.table({}), records.pid
 
 
 def _csv_name_of(path: Path) -> str:

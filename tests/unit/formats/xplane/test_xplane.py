@@ -294,6 +294,7 @@ DAMAGED = {
     "group": (field(1, field(2, "/host:CPU") + b"\x1b"), "unknown or longer"),
     "long number": (field(1, field(2, "/host:CPU") + b"\x08" + b"\xff" * 12), "10 bytes"),
     "event beyond its line": (field(1, field(2, "/host:CPU") + field(3, b"\x22\x7f\x08")), "longer than"),
+    "statistic of the file": (field(1, field(2, "Task Environment") + field(6, b"\x22\x7f")), "longer than"),
     "cut gzip": (gzip.compress(GOOD)[:-40], "gzip stream"),
     "many fields": (many_fields(), "more fields"),
     "many events": (many_events(), "almost empty"),
