@@ -7,11 +7,11 @@ rocpd2csv, and in the documentation of releases since ROCm 6.2.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
@@ -21,7 +21,7 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import Part, PartFile, PartFormat, numbered
 from tracewarehouse.formats.file_text import csv_tables, head_of, read_text
-from tracewarehouse.formats.mapped import RAW_TYPES, arrow_table, contract_of, map_tables
+from tracewarehouse.formats.mapped import arrow_table, contract_of, map_tables, register
 from tracewarehouse.formats.perfetto import Records
 from tracewarehouse.formats.protobuf import decoded
 from tracewarehouse.formats.source_tables import CollectedSource, TextSource, counted, header_of, to_ints
@@ -39,16 +39,21 @@ _KERNELS: Final = "kernel_dispatch"
 _COPIES: Final = "memory_copy"
 _NAMED: Final = (_COPIES, "hip_api", "hsa_api", "marker_api", "rccl_api")
 _INTERNAL: Final = "correlation_id.internal"
-_GPU_AGENT: Final = 2
+# Tables of what describes a process in JSON.
+_DESCRIBED: Final = ("gpus", "kernel_symbols", "markers")
+_KIND_BITS: Final = 32
 _BLOCK_BYTES: Final = 64 << 20
 _HINT: Final = "record with rocprofv3 --kernel-trace --output-format json"
 # The names of the files of tables.
 _CSV_NAMES: Final = {_KERNELS: "kernel_trace", **{name: f"{name}_trace" for name in _NAMED}}
 _AGENT_INFO: Final = "agent_info"
+_PROCESS: Final = "Process_Id"
+_NONE: Final = pa.table({})
 _CSV_HEADER: Final = late_regex(
     rb'(?:\xef\xbb\xbf)?"?(?:Guid"?,"?)?(?:Kind|Domain)"?,[^\n]{0,4096}Start_Timestamp'
 )
 _JSON: Final = late_regex(rb'\s*\{\s*"')
+_SLICES: Final = late_regex(rb'(?!\s*\{\s*")\n(?=[\0-\xff]*begin_ns)(?=[\0-\xff]*corr_id)')
 _HEADER_BYTES: Final = 1 << 13
 _ROW_BYTES: Final = 1 << 20
 _MOST_COLUMNS: Final = 100
@@ -64,9 +69,9 @@ class _Process(msgspec.Struct):
     """One process of the file; records stay text until they are converted to columns."""
 
     metadata: dict[str, Any] = {}
-    agents: list[dict[str, Any]] = []
-    strings: dict[str, Any] = {}
-    kernel_symbols: list[dict[str, Any]] = []
+    agents: list[dict[str, msgspec.Raw]] = []
+    strings: dict[str, msgspec.Raw] = {}
+    kernel_symbols: list[dict[str, msgspec.Raw]] = []
     buffer_records: dict[str, msgspec.Raw] = {}
 
 
@@ -74,66 +79,105 @@ class _Content(msgspec.Struct):
     tools: list[_Process] = msgspec.field(name="rocprofiler-sdk-tool")
 
 
-def _is_perfetto(head: bytes) -> bool:
-    return head[:1] == b"\n" and b"begin_ns" in head and b"corr_id" in head and not _JSON.match(head)
-
-
 class _Source(CollectedSource):
     """A Source with the activities of one process. The constructor reads the file."""
 
     clock = "boot"
+    hint: ClassVar[str] = _CSV_HINT
 
-    def _add(self, tables: Mapping[str, pa.RecordBatchReader], pid: object, hint: str) -> None:
-        """Adds the activities in the tables of the contract."""
-        map_tables(contract_of(NAME), tables, {"pid": str(pid)}, self._rows, self._notes)
+    def _header(self) -> dict[str, Any]:
+        return header_of(self._devices)
+
+    def _read(self) -> None:
+        contract = contract_of(NAME)
+        found, pid = self._found(contract.raw_tables)
+        self._devices = list(filter(None, found["gpus"].column("device").to_pylist()))
+        tables = {
+            table.name: self._table(table, found.pop(table.name, _NONE)) for table in contract.raw_tables
+        }
+        map_tables(contract, tables, {"pid": str(pid)}, self._rows, self._notes)
         if not self._rows.rows:
-            raise TraceFormatError(self._path, "the file contains no records", hint=hint)
+            raise TraceFormatError(self._path, "the file contains no records", hint=self.hint)
         self._notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
+
+    @abstractmethod
+    def _found(self, raw_tables: Sequence[RawTable]) -> tuple[dict[str, pa.Table], object]:
+        """The tables of the contract, with the device of each GPU, and the process."""
+
+    def _table(self, table: RawTable, found: pa.Table) -> pa.RecordBatchReader:
+        """A table of the contract. Other texts in a column of numbers are reported, and null."""
+        numbers = {name for names, type_ in table.columns if type_ == "BIGINT" for name in names.split("|")}
+        for at, name in enumerate(found.column_names):
+            if name in numbers and (texts := found.column(name)).type != pa.int64():
+                texts, is_agent = texts.cast(pa.string()), name in _AGENTS
+                # `Agent 4`, `Agent-4` or `GPU 0`; `CPU 0` is not a GPU.
+                digits = pc.replace_substring_regex(texts, r"^(?:Agent|GPU)[ -]?", "") if is_agent else texts
+                values = to_ints(digits)
+                lost = 0 if is_agent else values.null_count - texts.null_count
+                self._notes.add("unusable_value", lost, f"{table.name}: {name}")
+                found = found.set_column(at, name, values)
+        return arrow_table(table, NAME, found)
+
+
+def _selected(name: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """What a contract selects from tables."""
+    from tracewarehouse.duck import engine
+
+    contract = contract_of(name)
+    with engine.scratch(threads=1) as con:
+        for table in contract.raw_tables:
+            register(con, table, arrow_table(table, NAME, tables.get(table.name, _NONE)))
+        return con.sql(contract.body).to_arrow_table()
 
 
 class Rocprofv3Source(TextSource, _Source):
     """Reads JSON."""
 
-    def _header(self) -> dict[str, Any]:
-        metadata = self._process.metadata
-        node = metadata.get("node")
-        names = [
-            {"id": number, "name": agent.get("product_name") or agent.get("name")}
-            for number, agent in enumerate(_gpus(self._process))
-        ]
-        return header_of(names, node.get("hostname") if isinstance(node, dict) else None) | {NAME: metadata}
+    hint = _HINT
 
-    def _read(self) -> None:
+    def _header(self) -> dict[str, Any]:
+        node = self._metadata.get("node")
+        host = node.get("hostname") if isinstance(node, dict) else None
+        return header_of(self._devices, host) | {NAME: self._metadata}
+
+    def _found(self, raw_tables: Sequence[RawTable]) -> tuple[dict[str, pa.Table], object]:
         number = int(self._part.name.split()[0]) if self._part.name else 0
-        process = self._process = _decode(self._path, self._take_text().buffer)[number]
-        tables = {table.name: self._table(table) for table in contract_of(NAME).raw_tables}
-        self._add(tables, process.metadata.get("pid", 0), _HINT)
+        process = _decode(self._path, self._take_text().buffer)[number]
+        self._metadata = process.metadata
+        records = {
+            table.name: self._records(table, process.buffer_records.pop(table.name, None))
+            for table in raw_tables
+            if table.name not in _DESCRIBED
+        }
+        about = {
+            "agents": process.agents,
+            "kernel_symbols": process.kernel_symbols,
+            "strings": [process.strings],
+        }
+        tables = {
+            name: pa.table({"json": [msgspec.json.encode(one).decode(errors="replace") for one in each]})
+            for name, each in about.items()
+        }
+        described = _selected("rocprofv3_process", tables)
+        subjects = described.column("subject")
+        found = {name: described.filter(pc.equal(subjects, name)) for name in (*_NAMED, *_DESCRIBED)}
+        found |= {name: _with_names(table, name, found) for name, table in records.items()}
         if self._part.rank is not None:
             self._notes.add("rank_assumed", 1, f"{self._part.name} is rank {self._part.rank} by its position")
         for name, raw in process.buffer_records.items():
-            if name not in tables and bytes(raw).strip() != b"[]":
+            if bytes(raw).strip() != b"[]":
                 self._notes.add("table_not_read", 1, f"buffer_records.{name}")
-        process.buffer_records.clear()  # the text, of which only what describes the process is needed
+        return found, process.metadata.get("pid", 0)
 
-    def _table(self, table: RawTable) -> pa.RecordBatchReader:
-        """A table of the contract: records of the file, or what describes the process."""
-        described = {"gpus": _numbers, "kernel_symbols": _symbols}
-        if make := described.get(table.name):
-            schema = pa.schema([(name, RAW_TYPES[type_]) for name, type_ in table.columns])
-            found = pa.Table.from_pylist(list(make(self._process)), schema)
-        else:
-            found = self._records(table)
-        if table.name in _NAMED and found.num_rows:
-            found = _with_names(self._process, table.name, found)
-        return arrow_table(table, NAME, found)
-
-    def _records(self, table: RawTable) -> pa.Table:
+    def _records(self, table: RawTable, raw: msgspec.Raw | None) -> pa.Table:
         """The records of a kind; nested values as columns such as `correlation_id.internal`."""
-        raw = self._process.buffer_records.get(table.name)
         elements = msgspec.json.decode(raw, type=list[msgspec.Raw]) if raw is not None else []
-        if not elements:
-            return pa.table({})
-        text = pa.BufferReader(b"\n".join(msgspec.json.format(bytes(each), indent=-1) for each in elements))
+        lines = (msgspec.json.format(bytes(each), indent=-1) for each in elements)
+        records = [line for line in lines if line != b"null"]  # Arrow crashes on null
+        if not records:
+            return _NONE
+        text = pa.BufferReader(b"\n".join(records))
+        del records
         try:
             found = pa_json.read_json(text, read_options=pa_json.ReadOptions(block_size=_BLOCK_BYTES))
         except pa.ArrowInvalid as error:
@@ -153,40 +197,17 @@ class Rocprofv3Source(TextSource, _Source):
 class Rocprofv3CsvSource(_Source):
     """Reads CSV files, which are beside each other."""
 
-    def _header(self) -> dict[str, Any]:
-        return header_of(self._devices)
-
-    def _read(self) -> None:
-        raw_tables = contract_of(NAME).raw_tables
-        found, agents, pid = self._found([table.name for table in raw_tables])
-        found["gpus"], self._devices = _csv_gpus(agents, found[_KERNELS], found[_COPIES])
-        self._add({table.name: self._table(table, found[table.name]) for table in raw_tables}, pid, _CSV_HINT)
-
-    def _found(self, names: list[str]) -> tuple[dict[str, pa.Table], pa.Table, int | str]:
-        """The tables of the contract, the agents, and the process."""
+    def _found(self, raw_tables: Sequence[RawTable]) -> tuple[dict[str, pa.Table], object]:
         files = csv_tables(self._path) or {_csv_name_of(self._path): self._path}
-        read = {name: files.get(_CSV_NAMES.get(name, "")) for name in names}
-        found = {name: self._records(file) if file else pa.table({}) for name, file in read.items()}
-        agents = self._records(files[_AGENT_INFO]) if _AGENT_INFO in files else pa.table({})
-        calls = (found[name] for name in _NAMED if "Process_Id" in found[name].column_names)
-        named = (pid for table in calls for pid in table.column("Process_Id").slice(0, 1).to_pylist())
+        names = {table.name: _CSV_NAMES.get(table.name, "") for table in raw_tables}
+        names["agents"] = _AGENT_INFO
+        found = {name: self._records(files.pop(file)) for name, file in names.items() if file in files}
+        calls = (table for name, table in found.items() if name in _NAMED and _PROCESS in table.column_names)
+        named = (pid for table in calls for pid in table.column(_PROCESS).slice(0, 1).to_pylist())
         pid = next(named, None) or (_PID.match(self._path.name) or ("", "0"))[1]
         for file in files.values():
-            if file not in read.values() and file != files.get(_AGENT_INFO):
-                self._notes.add("table_not_read", 1, file.name)
-        return found, agents, pid
-
-    def _table(self, table: RawTable, found: pa.Table) -> pa.RecordBatchReader:
-        """A table of the contract. Other texts in a column of numbers are reported, and null."""
-        numbers = {name for names, type_ in table.columns if type_ == "BIGINT" for name in names.split("|")}
-        for at, name in enumerate(found.column_names):
-            if name in numbers and (texts := found.column(name)).type != pa.int64():
-                texts = texts.cast(pa.string())
-                values = to_ints(_agent_numbers(texts) if name in _AGENTS else texts)
-                lost = 0 if name in _AGENTS else values.null_count - texts.null_count
-                self._notes.add("unusable_value", lost, f"{table.name}: {name}")
-                found = found.set_column(at, name, values)
-        return arrow_table(table, NAME, found)
+            self._notes.add("table_not_read", 1, file.name)
+        return found | {"gpus": _selected("rocprofv3_gpus", found)}, pid
 
     def _records(self, file: Path) -> pa.Table:
         """The rows of a file: integers in columns that have nothing else, texts in the others."""
@@ -219,20 +240,20 @@ class Rocprofv3CsvSource(_Source):
         return pa.table({name: _csv_values(name, found.column(name)) for name in names[:_MOST_COLUMNS]})
 
 
-class Rocprofv3PerfettoSource(TextSource, Rocprofv3CsvSource):
+class Rocprofv3PerfettoSource(TextSource, _Source):
     """Reads slices of a Perfetto trace."""
 
-    def _found(self, names: list[str]) -> tuple[dict[str, pa.Table], pa.Table, int | str]:
+    def _found(self, raw_tables: Sequence[RawTable]) -> tuple[dict[str, pa.Table], object]:
         columns = {_KERNELS: "Kernel_Name", _COPIES: "Direction"}
         categories = {name: columns.get(name, "Function") for name in (_KERNELS, *_NAMED)}
         hint = "record or copy the trace again"
         with decoded(self._take_text(), "Perfetto trace", hint, _MOST_REPEATED) as wire:
             records = Records(wire, categories)
-        tables, counters = records.tables(), records.counters
-        others = records.slices - sum(table.num_rows for table in tables.values())
+        found, counters = records.tables(), records.counters
+        others = records.slices - sum(table.num_rows for table in found.values())
         self._notes.add("table_not_read", int(counters > 0), counted(counters, "value") + " of counters")
         self._notes.add("table_not_read", int(others > 0), counted(others, "slice") + " of other categories")
-        return {name: tables.get(name, pa.table({})) for name in names}, pa.table({}), records.pid
+        return found | {"gpus": _selected("rocprofv3_gpus", found)}, records.pid
 
 
 def _csv_name_of(path: Path) -> str:
@@ -257,46 +278,8 @@ def _csv_columns(path: Path, header: bytes) -> list[str]:
 def _csv_values(name: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values of a column, where empty means none."""
     texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-    if name in _TEXTS:
-        return texts
-    values = to_ints(texts)
+    values = texts if name in _TEXTS else to_ints(texts)
     return values if values.null_count == texts.null_count else texts
-
-
-def _agent_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The numbers in `Agent 4`, `Agent-4` or `GPU 0`; `CPU 0` is not a GPU."""
-    return pc.replace_substring_regex(texts, r"^(?:Agent|GPU)[ -]?", "")
-
-
-def _csv_gpus(agents: pa.Table, kernels: pa.Table, copies: pa.Table) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """The numbers of the GPUs in the order of agents, and their names.
-
-    An agent is named by its number among those that the process sees, among all, or among the GPUs. Without
-    their file, the GPUs are those that run kernels, and the sides of copies that are devices.
-    """
-    rows = [row for row in agents.to_pylist() if row.get("Agent_Type") == "GPU"]
-    named: set[Any] = set()
-    for table, column, text, word in (
-        (kernels, "Agent_Id", "Kernel_Name", ""),
-        (copies, "Source_Agent_Id", "Direction", "DEVICE_TO"),
-        (copies, "Destination_Agent_Id", "Direction", "TO_DEVICE"),
-    ):
-        if column in table.column_names and text in table.column_names:
-            texts, ids = (table.column(name).cast(pa.string()) for name in (text, column))
-            named.update(pc.unique(ids.filter(pc.match_substring(texts, word))).to_pylist())
-    numbers = to_ints(_agent_numbers(pa.array([str(each) for each in named], pa.string())))
-    used = set(numbers.drop_null().to_pylist())
-    orders = [[row.get(column) for row in rows] for column in ("Logical_Node_Id", "Node_Id")]
-    if any(str(each).startswith("GPU") for each in named):
-        orders = [list(range(len(rows) or max(used, default=-1) + 1))]
-    elif not rows:
-        orders = [sorted(used)]
-    handles = next((order for order in orders if used <= set(order)), orders[0])
-    gpus = pa.table({"handle": pa.array(handles, pa.int64()), "number": np.arange(len(handles))})
-    devices = [
-        {"id": number, "name": row.get("Product_Name") or row.get("Name")} for number, row in enumerate(rows)
-    ]
-    return gpus, devices
 
 
 def _decode(path: Path, text: Buffer) -> list[_Process]:
@@ -309,69 +292,27 @@ def _decode(path: Path, text: Buffer) -> list[_Process]:
     return found
 
 
-def _gpus(process: _Process) -> list[dict[str, Any]]:
-    return [each for each in process.agents if each.get("type") == _GPU_AGENT and _handle(each) is not None]
-
-
-def _handle(agent: Mapping[str, Any]) -> int | None:
-    found = agent.get("id")
-    handle = found.get("handle") if isinstance(found, dict) else None
-    return handle if isinstance(handle, int) else None
-
-
-def _numbers(process: _Process) -> Iterator[dict[str, Any]]:
-    handles = {_handle(agent): number for number, agent in enumerate(_gpus(process))}
-    return ({"handle": handle, "number": number} for handle, number in handles.items())
-
-
-def _symbols(process: _Process) -> Iterator[dict[str, Any]]:
-    for symbol in process.kernel_symbols:
-        names = (symbol.get(f"{kind}kernel_name") for kind in ("formatted_", "demangled_", ""))
-        name = next((name for name in names if isinstance(name, str) and name), None)
-        yield {"kernel_id": symbol.get("kernel_id"), "name": name}
-
-
-def _with_names(process: _Process, table: str, found: pa.Table) -> pa.Table:
+def _with_names(records: pa.Table, table: str, described: Mapping[str, pa.Table]) -> pa.Table:
     """Records with the names of their operations, or the texts of markers. Numbers without names are kept."""
     ids = ("kind", "operation")
-    if any(name not in found.column_names or found.column(name).type != pa.int64() for name in ids):
-        return found
-    keys = pc.binary_join_element_wise(*(found.column(name).cast(pa.string()) for name in ids), " ")
-    encoded = keys.combine_chunks().dictionary_encode()
-    known = _operations(process, table)
-    of_first = next(iter(known.values()), [])
-    pairs = (map(int, key.split()) for key in encoded.dictionary.to_pylist())
-    listed = ((known.get(kind, of_first), number) for kind, number in pairs)
-    words = [str(names[number]) if 0 <= number < len(names) else None for names, number in listed]
-    names = pa.array(words, pa.string()).take(encoded.indices)
-    if table == "marker_api" and _INTERNAL in found.column_names and (texts := _marker_texts(process)):
-        places = pc.index_in(found.column(_INTERNAL), pa.array(texts.keys(), pa.int64())).combine_chunks()
-        names = pc.coalesce(pa.array(texts.values(), pa.string()).take(places), names)
+    if table not in _NAMED or not all(pa.field(name, pa.int64()) in [*records.schema] for name in ids):
+        return records
+    known = described[table]
+    # Kinds that are not known have the operations of the first one.
+    is_known = pc.or_(pc.is_in(records["kind"], known["kind"]), records["kind"].is_null())
+    kinds = pc.if_else(is_known, records["kind"], pc.min(known["kind"]))
+    keys = (
+        pc.add(pc.shift_left(kind, _KIND_BITS), each["operation"])
+        for kind, each in ((kinds, records), (known["kind"], known))
+    )
+    names = known["name"].take(pc.index_in(*keys))
+    if table == "marker_api" and _INTERNAL in records.column_names:
+        markers = described["markers"]
+        places = pc.index_in(records[_INTERNAL], markers["correlation"])
+        names = pc.coalesce(markers["name"].take(places), names)
     if not names.null_count:
-        found = found.drop_columns("operation")
-    return found.append_column("Direction" if table == _COPIES else "Function", names)
-
-
-def _operations(process: _Process, table: str) -> dict[int, list[Any]]:
-    """The names of operations by kind, its place in the list of kinds; others have those of the first."""
-    listed, word = process.strings.get("buffer_records"), table.removesuffix("_api")
-    return {
-        place: names if isinstance(names := each.get("operations"), list) else []
-        for place, each in enumerate(listed if isinstance(listed, list) else ())
-        if isinstance(each, dict) and str(each.get("kind")).lower().startswith(word)
-    }
-
-
-def _marker_texts(process: _Process) -> dict[int, str]:
-    """The text of each marker, by its correlation ID."""
-    texts = process.strings.get("marker_api")
-    listed = texts if isinstance(texts, list) else ()
-    pairs = ((each.get("key"), each.get("value")) for each in listed if isinstance(each, dict))
-    return {
-        key: text
-        for key, text in pairs
-        if isinstance(key, int) and abs(key) < 2**63 and isinstance(text, str)
-    }
+        records = records.drop_columns("operation")
+    return records.append_column("Direction" if table == _COPIES else "Function", names)
 
 
 class Rocprofv3Format(PartFormat):
@@ -385,11 +326,10 @@ class Rocprofv3Format(PartFormat):
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is JSON of rocprofiler-sdk-tool, or a CSV file or Perfetto trace of records."""
-        if _CSV_HEADER.match(head) or _is_perfetto(head):
+        if _CSV_HEADER.match(head) or _SLICES.match(head):
             return True
-        if head.lstrip()[:1] != b"{" or b"rocprofiler-sdk-tool" not in head:
-            return False
-        return file_text.object_format(file_text.top_keys(head)) == NAME
+        is_json = head.lstrip()[:1] == b"{" and b"rocprofiler-sdk-tool" in head
+        return is_json and file_text.object_format(file_text.top_keys(head)) == NAME
 
     def parts(self, path: Path) -> tuple[Part, ...]:
         """The processes in file order. Raises TraceFormatError."""

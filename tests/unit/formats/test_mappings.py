@@ -12,10 +12,14 @@ from tracewarehouse.formats.nsys import NsysSource
 
 CATALOG = Catalog.load()
 MOST_LINES = 120
-# What `xplane_kernels` returns about activities.
-OF_KERNELS = {
-    "op", "path", "module_path", "class_path", "pass", "model_flop", "hardware_flop", "read_bytes",
-    "write_bytes", "bound", "family", "dtype", "compute_dtype", "dtype_known",
+# What contracts return that describe activities, or tables of a mapping.
+OTHERS = {
+    "xplane_kernels": {
+        "op", "path", "module_path", "class_path", "pass", "model_flop", "hardware_flop", "read_bytes",
+        "write_bytes", "bound", "family", "dtype", "compute_dtype", "dtype_known",
+    },
+    "rocprofv3_gpus": {"handle", "number"},
+    "rocprofv3_process": {"subject", "handle", "number", "kernel_id", "kind", "operation"},
 }  # fmt: skip
 # What is filled in place of activities.
 TABLES = {"timeline_elements": "memory_timeline"}
@@ -37,7 +41,7 @@ def test_a_mapping_returns_columns_of_activities(contract: Contract) -> None:
         assert found.fetchall() == []
     filled = CATALOG.get(TABLES.get(contract.name, "activities"))
     known = {column.name: column.type for column in filled.columns}
-    assert set(columns) - set(known) <= (OF_KERNELS if contract.name == "xplane_kernels" else HELPERS)
+    assert set(columns) - set(known) <= OTHERS.get(contract.name, HELPERS)
     texts = {"pid", "tid"}  # numbers are written as digits
     plain = {name: type_.replace("JSON", "VARCHAR") for name, type_ in known.items()}
     differ = {

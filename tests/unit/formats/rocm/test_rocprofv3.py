@@ -125,6 +125,13 @@ def test_each_process_is_a_rank(tmp_path: Path) -> None:
     ]
 
 
+def test_records_that_are_null_are_left_out(tmp_path: Path) -> None:
+    found = process()
+    found["buffer_records"] |= {"kernel_dispatch": [None, KERNEL, None], "hip_api": [None]}
+    warehouse = ingest(tmp_path / "a.json", found)
+    assert rows(warehouse, "SELECT name FROM kernels ORDER BY 1") == [("Memcpy HtoD",), ("gemm",)]
+
+
 BAD_ELEMENT = '{"rocprofiler-sdk-tool": [{"buffer_records": {"kernel_dispatch": [1, {"a": []}]}}]}'
 
 
