@@ -88,6 +88,8 @@ class NsysSource(DatabaseSource):
 
     format = NAME
     mappings = ("nsys_device", "nsys_host", "nsys_nvtx", "nsys_counters")
+    # Without payloads, DuckDB drops what the mapping computes from them.
+    setup = _PAYLOAD_MACRO % "'null'"
 
     def _begin(self, database: Database) -> Mapping[str, object]:
         self._pid = int(self._part.name.removeprefix(_PROCESS))
@@ -98,8 +100,8 @@ class NsysSource(DatabaseSource):
         self._clock, self.base_time_ns = _clock(database, self._uses)
         self._devices = _devices(database)
         self._payloads = _payload_schemas(database)
-        # Without any, DuckDB drops what the mapping computes from them.
-        self.setup = _PAYLOAD_MACRO % ("decode(data)" if self._payloads else "NULL")
+        if self._payloads:
+            self.setup = _PAYLOAD_MACRO % "decode(data)"
         return {"pid": self._pid, "base_ns": self.base_time_ns}
 
     def _header(self) -> Mapping[str, Any]:
