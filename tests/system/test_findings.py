@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable
@@ -336,7 +334,7 @@ def test_the_rank_that_sleeps_is_named(tmp_path: Path) -> None:
     real.ingest(*sorted((TRACES / "multirank-gloo-cpu-4r").glob("rank?.pt.trace.json.gz")), run="gloo")
     (row,) = real.check().rows()
     assert (row["rule"], row["rank"], row["severity"]) == ("slow_rank", 2, "critical")
-    assert (row["culprit"], row["confidence"]) == ("## load_batch ##", "high")
+    assert (row["culprit"], row["confidence"]) == ("## load_batch ##", "medium")  # of 3 steps
     why = "Rank 2 is late: the training thread loads data, or waits for it, for 30.3 ms per step"
     assert row["observation"].startswith(why)
 
@@ -398,10 +396,7 @@ def test_kernel_names_identify_tensor_cores() -> None:
 
 
 @pytest.mark.deep
-def test_a_pipe_gets_rows_and_a_terminal_text(wh: Warehouse) -> None:
-    piped = command("check", "data", "-w", wh.root)
-    rows = list(csv.DictReader(io.StringIO(piped.out)))
-    assert [row["rule"] for row in rows] == ["input_bound", "input_bound"] and piped.code == 0
+def test_a_terminal_gets_lines_that_fit(wh: Warehouse) -> None:
     shown = on_terminal("check", "data", "-w", wh.root, columns=80)
     assert "critical: input_bound (data loader) in data ranks 0-1" in shown.out
     # Commands are not wrapped, so that they can be pasted.
@@ -437,11 +432,12 @@ def test_all_includes_passing_checks(wh: Warehouse) -> None:
     rows = json.loads(command("check", "quiet", "-w", wh.root, "--all", "-f", "json").out)
     assert {row["severity"] for row in rows} == {"none"}
     of_additions = {"snapshot", "flight_records", "kernel_metrics", "execution_nodes"}
+    of_others = {"prefill_delays_decode", "slow_decode", "unbalanced_experts"}  # of serving and all-to-all
     assert {row["rule"] for row in rows} == {
         rule.name
         for rule in RULES
         if not rule.name.startswith("host_") and not of_additions.intersection(rule.needs)
-    } | {"host_bound", "host_blocked"}
+    } - of_others | {"host_bound", "host_blocked"}
 
 
 @pytest.mark.deep

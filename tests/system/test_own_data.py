@@ -67,7 +67,7 @@ def test_first_steps_has_what_the_analyses_need(own: tw.Warehouse) -> None:
         "critical_path",
         "wait_attribution",
     }
-    has_not |= {"gpu_metrics"}
+    has_not |= {"cpu_only", "gpu_metrics"}
     has_not |= {"snapshot", "flight_records", "kernel_metrics", "execution_nodes"}
     for contract in own.catalog.analyses():
         assert bool(run.analyze(contract.name).skipped) == bool(has_not.intersection(contract.needs)), (

@@ -159,7 +159,8 @@ def test_the_shell_lines_of_a_guide_run_in_order(
         for path in (where / "tests" / "data" / "first-steps").iterdir() if server else ():
             forward(server.upstream, "PUT", f"/{BUCKET}/traces/nightly/{path.name}", {}, path.read_bytes())
         for line in lines:
-            if not (continues and line in known):
+            # The README's fixture records a few analyses only.
+            if not (continues and line in known) or line.startswith("tw record"):
                 done = run(line, where)
                 assert done.returncode == 0, (line, done.stderr)
 

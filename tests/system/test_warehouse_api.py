@@ -313,7 +313,7 @@ COUNTED = """-- /// tw
 -- name = "gpu_activities"
 -- version = 1
 -- summary = "GPU activities."
--- requires = ["kernels@3"]
+-- requires = ["kernels@2"]
 -- grain = ["run_id", "rank"]
 -- [columns]
 -- run_id = { type = "VARCHAR", doc = "The run." }
@@ -331,25 +331,24 @@ def test_an_upgrade_rebuilds_a_table_of_another_version(tmp_path: Path) -> None:
     steps = ROOT / "tests" / "data" / "first-steps"
     tw.open(tmp_path / "w").ingest(steps / "rank0.json.gz", steps / "rank1.json.gz", jobs=1)
     shutil.copytree(ROOT / "sql", tmp_path / "sql")
-    older = tmp_path / "sql" / "tables" / "kernels.v2.sql"
-    text = re.sub(r"(-- version +=) 2", r"\1 3", older.read_text())
-    newer = text.replace("-- [changes]\n", '-- [changes]\n-- 3 = "As before."\n')
-    older.with_name("kernels.v3.sql").write_text(newer)
+    older = tmp_path / "sql" / "tables" / "kernels.v1.sql"
+    text = re.sub(r"(-- version +=) 1", r"\1 2", older.read_text())
+    newer = text.replace("-- [changes]\n", '-- [changes]\n-- 2 = "As before."\n')
+    older.with_name("kernels.v2.sql").write_text(newer)
     (tmp_path / "sql" / "analyses" / "gpu").mkdir(parents=True, exist_ok=True)
     (tmp_path / "sql" / "analyses" / "gpu" / "gpu_activities.v1.sql").write_text(COUNTED)
     wh = Warehouse(tmp_path / "w", catalog=Catalog.read(tmp_path / "sql"))
-    with pytest.raises(SchemaVersionError, match="first-steps@v1 does not have kernels@3"):
+    with pytest.raises(SchemaVersionError, match="first-steps@v1 does not have kernels@2"):
         wh.select("first-steps", 1).analyze("gpu_activities")
-    assert wh.upgrade().lines == ("kernels@3 was rebuilt for first-steps",)
+    assert wh.upgrade().lines == ("kernels@2 was rebuilt for first-steps",)
     found = wh.select("first-steps", 1).analyze("gpu_activities")
-    assert found.notices == ("first-steps is incomplete: 2 of 4 ranks",)
-    assert found.provenance.runs == ("first-steps@v2",) and found.provenance.tables == {"kernels": 3}
+    assert found.provenance.runs == ("first-steps@v2",) and found.provenance.tables == {"kernels": 2}
     held = {(each.table, each.version): each.rows for each in wh.info("first-steps").tables}
     count = sum(row["rows"] for row in wh.analyze("gpu_activities").rows())
-    assert held["kernels", 2] == held["kernels", 3] == count
+    assert held["kernels", 1] == held["kernels", 2] == count
     assert wh.verify() == []
     assert tw.open(tmp_path / "w").query("SELECT count(*) AS n FROM kernels").rows() == [
-        {"n": held["kernels", 2]}
+        {"n": held["kernels", 1]}
     ]
     assert wh.upgrade().lines == ()
 
