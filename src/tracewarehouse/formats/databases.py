@@ -145,7 +145,7 @@ class Database:
         same = self._same(source, known)
         read = {name: type_ for name, type_ in known.items() if name not in same}
         sql = f"SELECT {_listed(read) or 'NULL'} {source}"
-        found = _read_with_adbc(self.path, sql, read)
+        found = None if self._has_few_rows(table) else _read_with_adbc(self.path, sql, read)
         for rows, arrays in self._read(table, sql, read) if found is None else found:
             made = [
                 arrays[name] if name in arrays else pa.repeat(pa.scalar(same.get(name), type_), rows)
@@ -156,6 +156,14 @@ class Database:
     def _named(self, table: str) -> str:
         """The name of a table in SQL; its indexes may be damaged."""
         return f"{quote_name(self._names[table])} NOT INDEXED"
+
+    def _has_few_rows(self, table: str) -> bool:
+        """Whether rows are few for the size of the file: their values may be long, which the driver ignores."""
+        size = self.path.stat().st_size
+        with suppress(TraceFormatError):  # a table without row numbers
+            rows = self.rows(f"SELECT max(rowid) FROM {self._named(table)}")[0][0]
+            return size > max(_MOST_LONG_BYTES, _LONG_VALUE_BYTES * (rows or 0))
+        return size > _MOST_LONG_BYTES
 
     def _same(self, source: str, columns: Mapping[str, pa.DataType]) -> dict[str, int | None]:
         """The columns that are null or one integer in all rows, which need not be copied."""
