@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from tracewarehouse.upkeep import RepairReport, Sealed
 
 _DEFAULT_LIMITS: Final = Limits()
+# Reading less takes no longer than opening the file for shells, which needs 50 MB.
+_LONG_READ_BYTES: Final = 16 << 20
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -1337,7 +1339,7 @@ class Warehouse(Analyses[Result]):
 
 
 class _ShellFile:
-    """`warehouse.duckdb`, which a thread opens as soon as an ingest reads a trace: a core is idle then."""
+    """`warehouse.duckdb`, which a thread opens while an ingest reads a large trace: a core is idle then."""
 
     def __init__(self, store: Store, catalog: Catalog, progress: Watch | None) -> None:
         from concurrent.futures import ThreadPoolExecutor
@@ -1347,10 +1349,10 @@ class _ShellFile:
         self._opened: Future[NextFile] | None = None
 
     def watch(self, step: Progress) -> None:
-        """Reports a step of the ingest, and opens the file once a trace is read."""
+        """Reports a step of the ingest, and opens the file once a large trace is read."""
         if self._progress is not None:
             self._progress(step)
-        if step.stage == "read" and self._opened is None:
+        if step.stage == "read" and step.total_bytes >= _LONG_READ_BYTES and self._opened is None:
             self._opened = self._threads.submit(self._open)
 
     def _open(self) -> NextFile:

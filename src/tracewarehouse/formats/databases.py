@@ -158,7 +158,7 @@ class Database:
         return f"{quote_name(self._names[table])} NOT INDEXED"
 
     def _has_few_rows(self, table: str) -> bool:
-        """Whether rows are few for the size of the file: their values may be long, which the driver ignores."""
+        """Whether rows are few for the size of the file: values may be long, which the driver ignores."""
         size = self.path.stat().st_size
         with suppress(TraceFormatError):  # a table without row numbers
             rows = self.rows(f"SELECT max(rowid) FROM {self._named(table)}")[0][0]
