@@ -166,9 +166,10 @@ def test_the_baseline_on_the_command_line(root: Path) -> None:
     done = cli_runner.tw("diff", "@baseline", "head", "-w", root, "--gate", "step_time<=+3%", "--json")
     (found,) = json.loads(done.out)["result"]
     assert found["verdict"]["test"] == "history" and found["gates"][0]["power_at_twice"] > 0.5
+    tw.open(root).label("head", {"branch": "feature"})
     for usage in (("--match-label", "branch"), ("--match-label", "label.nothing")):
         assert cli_runner.tw("diff", "@baseline", "head", "-w", root, *usage).code != 0
-    with pytest.raises(ParamError, match="unknown spread 'all'"):
+    with pytest.raises(ParamError, match="unknown noise 'all'"):
         tw.open(root).diff("head", "next", noise="all")
 
 
