@@ -50,21 +50,6 @@ _MOST_BYTES = 256 << 20
 _MOST_RATIO = 200
 
 
-class Text(Struct, frozen=True):
-    """The decompressed text of a file; `cut` is the reason if the file is truncated or corrupt."""
-
-    path: Path
-    stored_bytes: int
-    text_bytes: int
-    digest: str
-    buffer: Buffer
-    cut: str | None = None
-
-
-# The text of the last file that is read again soon.
-_KEPT: dict[tuple[Path, int, int], Text] = {}
-
-
 def read_text(path: Path, spill: Path | None = None, *, keep: bool = False) -> Text:
     """The complete decompressed content. Raises TraceFormatError if the file cannot be read.
 
@@ -82,8 +67,8 @@ def read_text(path: Path, spill: Path | None = None, *, keep: bool = False) -> T
 
 def _read_text(path: Path, spill: Path | None) -> Text:
     """The content, in memory, or in a memory-mapped temporary file if it is large."""
-    stream, memory, file = TextStream(path), bytearray(), None
-    for piece in stream:
+    text, memory, file = Text(path), bytearray(), None
+    for piece in text:
         if file is None and len(memory) + len(piece) > SPILL_BYTES:
             file = TemporaryFile(dir=spill)  # noqa: SIM115  closed with the mapping
             file.write(memory)
@@ -92,12 +77,12 @@ def _read_text(path: Path, spill: Path | None) -> Text:
             memory += piece
         else:
             file.write(piece)
-    buffer: Buffer = memory
+    text.buffer = memory
     if file is not None:
         file.flush()
         with file:
-            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return Text(path, stream.stored_bytes, stream.size, stream.digest, buffer, stream.cut)
+            text.buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return text
 
 
 class _CutError(Exception):
@@ -112,18 +97,20 @@ def _decompress(file: _File) -> Iterator[bytes]:
     return _unzstd(file) if magic == ZSTD_MAGIC else iter(file.read1, b"")
 
 
-class TextStream(Struct):
-    """The text of a file in pieces; a thread decompresses the next while one is in use.
+class Text(Struct):
+    """The decompressed text of a file in pieces; a thread decompresses the next while one is in use.
 
-    After the iteration ends, `stored_bytes`, `size` and `digest` are valid, and `cut` is the reason if the
-    file is truncated or corrupt. Raises TraceFormatError if the file cannot be read.
+    After the iteration ends, `digest`, `size` and the size of the file are valid, and `cut` is the reason if
+    the file is truncated or corrupt. `read_text` returns the complete `buffer`. Raises TraceFormatError if
+    the file cannot be read.
     """
 
     path: Path
+    digest: str = ""
     size: int = 0
     stored_bytes: int = 0
-    digest: str = ""
     cut: str | None = None
+    buffer: Buffer = b""
 
     def __iter__(self) -> Generator[bytes]:
         from concurrent.futures import ThreadPoolExecutor
@@ -168,28 +155,24 @@ class TextStream(Struct):
                 raise TraceFormatError(self.path, too_long, hint=hint)
 
 
+# The text of the last file that is read again soon.
+_KEPT: dict[tuple[Path, int, int], Text] = {}
+
+
 def prefix_digest(path: Path, length: int) -> str | None:
     """SHA-256 of the first `length` bytes of the decompressed text; None if the text is shorter."""
     text = read_text(path)
-    if text.text_bytes < length:
+    if text.size < length:
         return None
     return hashlib.sha256(memoryview(text.buffer)[:length]).hexdigest()
 
 
-class FileContent(Struct, frozen=True):
-    """Digest and size of the decompressed text of a file, and the size of the file."""
-
-    digest: str
-    size: int
-    stored_bytes: int
-
-
-def digest_of(path: Path) -> FileContent:
+def digest_of(path: Path) -> Text:
     """Digest and sizes of the complete file. Raises TraceFormatError if it cannot be read."""
-    stream = TextStream(path)
-    for _ in stream.pieces():  # without a thread, as nothing is done with them
+    text = Text(path)
+    for _ in text.pieces():  # without a thread, as nothing is done with them
         pass
-    return FileContent(stream.digest, stream.size, stream.stored_bytes)
+    return text
 
 
 # The tables that rocprofv3 writes as CSV: PREFIX_TABLE.csv, with one prefix for all files of a process. The
@@ -233,14 +216,14 @@ def files_of(path: Path) -> list[Path]:
     return list(csv_tables(path).values()) or [path]
 
 
-def digest_of_files(files: Iterable[Path]) -> FileContent:
-    """The digest of the names and digests of files, in their order."""
+def digest_of_files(path: Path, files: Iterable[Path]) -> Text:
+    """The digest of the names and digests of the files of a trace, in their order."""
     total, size = hashlib.sha256(), 0
     for file in files:
         found = digest_of(file)
         total.update(f"{file.name}\0{found.digest}\n".encode(errors="surrogateescape"))
         size += found.stored_bytes
-    return FileContent(total.hexdigest(), size, size)
+    return Text(path, total.hexdigest(), size, size)
 
 
 def head_of(path: Path, length: int) -> bytes:

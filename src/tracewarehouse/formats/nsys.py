@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part, PartFile, Request, once_per_file
 from tracewarehouse.formats.databases import Database, open_database, tables_of
-from tracewarehouse.formats.file_text import FileContent, digest_of
+from tracewarehouse.formats.file_text import Text, digest_of
 from tracewarehouse.formats.mapped import (
     DatabaseFormat,
     DatabaseSource,
@@ -355,9 +355,9 @@ class NsysReportSource(NsysSource):
         self._report = path
         super().__init__(_database_of(path), part, request)
 
-    def _digest(self) -> FileContent:
+    def _digest(self) -> Text:
         found = digest_of(self._report)
-        return FileContent(found.digest, found.stored_bytes, found.stored_bytes)
+        return replace(found, size=found.stored_bytes)
 
 
 class NsysReportFormat(NsysFormat):

@@ -235,7 +235,7 @@ class Rocprofv3CsvSource(_Source):
             reason = "a row of more than 1 MiB" if "straddl" in str(error) else f"cannot be read: {error}"
             raise TraceFormatError(file, reason, hint=_CSV_HINT) from error
         self._notes.add("unusable_value", skipped, f"{file.name}: a row of another length")
-        self._notes.add("unusable_value", int(end < text.text_bytes), f"{file.name}: an incomplete last line")
+        self._notes.add("unusable_value", int(end < text.size), f"{file.name}: an incomplete last line")
         self._notes.add("table_not_read", int(len(names) > _MOST_COLUMNS), f"{file.name}: {names[-1]}")
         return pa.table({name: _csv_values(name, found.column(name)) for name in names[:_MOST_COLUMNS]})
 

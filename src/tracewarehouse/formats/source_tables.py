@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse.formats.base import (
     ACTIVITIES,
@@ -27,15 +28,7 @@ from tracewarehouse.formats.base import (
     Request,
     once_per_file,
 )
-from tracewarehouse.formats.file_text import (
-    FileContent,
-    Text,
-    TextStream,
-    digest_of,
-    digest_of_files,
-    files_of,
-    read_text,
-)
+from tracewarehouse.formats.file_text import Text, digest_of, digest_of_files, files_of, read_text
 from tracewarehouse.formats.redact.text import Redactor
 
 if TYPE_CHECKING:
@@ -396,7 +389,7 @@ class FileSource(ABC):
 
     base_time_ns: int = 0
     clock: ClassVar[str] = ""
-    _content: FileContent | TextStream
+    _content: Text
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
         self._path, self._part, self._request = path, part, request
@@ -451,7 +444,7 @@ class RecordSource(FileSource):
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
         super().__init__(path, part, request)
-        self._content = TextStream(path)
+        self._content = Text(path)
         with TemporaryFile(dir=request.spill) as content:
             content.writelines(self._content.within(*self.most_bytes))
             content.seek(0)
@@ -482,11 +475,10 @@ class CollectedSource(FileSource):
         batches = pa.RecordBatchReader.from_batches(self._rows.schema(), self._rows.batches())
         self._tables[ACTIVITIES] = batches
 
-    def _digest(self) -> FileContent:
+    def _digest(self) -> Text:
         """Digest and sizes of the content. The files of a folder may change without it."""
-        if (files := files_of(self._path)) != [self._path]:
-            return digest_of_files(files)
-        return _content(self._path)
+        files = files_of(self._path)
+        return _content(self._path) if files == [self._path] else digest_of_files(self._path, files)
 
     @abstractmethod
     def _read(self) -> None:
@@ -498,9 +490,9 @@ class TextSource(CollectedSource):
 
     _text: Text
 
-    def _digest(self) -> FileContent:
-        text = self._text = read_text(self._path, self._request.spill, keep=bool(self._part.name))
-        return FileContent(text.digest, text.text_bytes, text.stored_bytes)
+    def _digest(self) -> Text:
+        self._text = read_text(self._path, self._request.spill, keep=bool(self._part.name))
+        return replace(self._text, buffer=b"")
 
     def _take_text(self) -> Text:
         """The text, once: it is freed when it is read."""

@@ -220,7 +220,7 @@ class _Content(Struct, dict=True):
 def _decoded(path: Path, text: Text) -> Iterator[_Content]:
     """The planes of a file. Raises TraceFormatError, also for what is damaged in them."""
     with decoded(text, "XSpace", _HINT, _MOST_REPEATED) as wire:
-        if text.text_bytes > max(_MANY_BYTES, _MOST_RATIO * text.stored_bytes):
+        if text.size > max(_MANY_BYTES, _MOST_RATIO * text.stored_bytes):
             raise TraceFormatError(path, f"unpacks to more than {_MOST_RATIO} times its size", hint=_HINT)
         top = wire.children(wire.whole())
         found, hosts = top.of(_PLANE).at_most(_MOST_PLANES, "planes"), top.of(_HOSTNAME)

@@ -21,7 +21,7 @@ from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, gz, trace, write
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.file_text import (
-    TextStream,
+    Text,
     UnsupportedFormatError,
     digest_of,
     is_compressed_database,
@@ -73,7 +73,7 @@ def test_zstd_is_read_like_gzip(tmp_path: Path) -> None:
     assert bytes(read_text(path).buffer) == events
     path.write_bytes(b"".join(frames)[:-10])
     text = read_text(path)
-    assert text.cut == "the zstd stream is cut short" and text.text_bytes > 450_000
+    assert text.cut == "the zstd stream is cut short" and text.size > 450_000
     assert events.startswith(bytes(text.buffer))
     path.write_bytes(frames[0][:40])
     with pytest.raises(TraceFormatError, match="byte 0: the zstd stream is cut short or corrupt"):
@@ -226,7 +226,7 @@ def test_members_are_read_up_to_a_corrupt_position_in_any_of_them(
         path = write(tmp_path, broken)
         found = read_text(path)
         assert bytes(found.buffer) == given(broken) and found.stored_bytes == len(broken)
-        stream = TextStream(path)
+        stream = Text(path)
         assert b"".join(stream) == bytes(found.buffer)
         assert (stream.digest, stream.cut, stream.stored_bytes) == (
             found.digest,
@@ -245,7 +245,7 @@ def test_recovery_of_a_large_corrupt_file_has_bounded_memory(
     found = read_text(path)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.cut and bytes(found.buffer) == text[: found.text_bytes] and most < 2 << 20
+    assert found.cut and bytes(found.buffer) == text[: found.size] and most < 2 << 20
 
 
 def test_large_texts_are_memory_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

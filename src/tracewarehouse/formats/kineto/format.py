@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Request
-from tracewarehouse.formats.file_text import TextStream, digest_of, head_of, read_text
+from tracewarehouse.formats.file_text import Text, digest_of, head_of, read_text
 from tracewarehouse.formats.json_text import LONGEST_BYTES, LongStrings
 from tracewarehouse.formats.kineto import columns, document
 from tracewarehouse.formats.kineto.activities import (
@@ -74,11 +74,11 @@ def _read_strict(path: Path, request: Request) -> Reading:
     if not request.exact and (scanned := scanned_ahead(path)) is not None:
         with suppress(NotStrictError):
             return _read_pieces(scanned.stream, iter(scanned.pieces), ScannerOfFile(scanned), request)
-    stream = TextStream(path)
+    stream = Text(path)
     return _read_pieces(stream, iter(stream), new_scanner(exact=request.exact), request)
 
 
-def _read_pieces(stream: TextStream, pieces: Iterator[bytes], scanner: Scanner, request: Request) -> Reading:
+def _read_pieces(stream: Text, pieces: Iterator[bytes], scanner: Scanner, request: Request) -> Reading:
     store = _batch_store(request)
     try:
         found = _StrictReader(pieces, scanner, store, request)
@@ -250,7 +250,7 @@ def _read_tolerant(path: Path, request: Request) -> Reading:
         raise
     text = document.text
     return Reading(
-        store, document.members, text.digest, text.text_bytes, text.stored_bytes,
+        store, document.members, text.digest, text.size, text.stored_bytes,
         document.losses, repaired, strings.replaced,
     )  # fmt: skip
 

@@ -232,10 +232,10 @@ class ScannedAhead:
     """
 
     def __init__(self, path: Path) -> None:
-        from tracewarehouse.formats.file_text import TextStream
+        from tracewarehouse.formats.file_text import Text
 
         self.stamp = _stamp(path)
-        self.stream = TextStream(path)
+        self.stream = Text(path)
         self.pieces: list[bytes] = []
         self.batches: list[tuple[Any, list[int]]] = []
         self.library = library_of_package()

@@ -11,7 +11,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import real_traces
-from tracewarehouse.formats.file_text import TextStream
+from tracewarehouse.formats.file_text import Text
 
 FOLDER = real_traces()
 KERNEL = {
@@ -172,8 +172,8 @@ def test_a_compressed_file_is_decompressed_once(
     content = {"rocprofiler-sdk-tool": [process(pid) for pid in range(processes)]}
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
     read: list[Path] = []
-    pieces = TextStream.pieces
-    monkeypatch.setattr(TextStream, "pieces", lambda self: (read.append(self.path), pieces(self))[1])
+    pieces = Text.pieces
+    monkeypatch.setattr(Text, "pieces", lambda self: (read.append(self.path), pieces(self))[1])
     warehouse = tw.open(tmp_path / "warehouse")
     report = warehouse.ingest(path, run="run", jobs=1)
     assert [file.state for file in report.files] == ["intact"] * processes
