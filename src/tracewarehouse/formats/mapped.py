@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
 from itertools import pairwise
@@ -147,9 +146,8 @@ def raw_table(
 
 def arrow_table(table: RawTable, prefix: str, found: pa.Table) -> pa.RecordBatchReader:
     """The same for a table in memory."""
-    return raw_table(
-        table, prefix, dict(zip(found.column_names, found.schema.types, strict=True)), found.to_batches()
-    )
+    types = {each.name: each.type for each in found.schema}
+    return raw_table(table, prefix, types, found.to_batches())
 
 
 def _stored_type(given: pa.DataType | None, declared: str) -> pa.DataType:
@@ -179,26 +177,18 @@ def map_tables(
     """
     from tracewarehouse.duck import engine
 
-    with ExitStack() as opened:
-        if apart:
-            spill = opened.enter_context(temporary_folder())
-            con = opened.enter_context(engine.connect(threads=1, temp_directory=spill))
-        else:
-            con = opened.enter_context(engine.scratch(threads=1))
+    with (
+        temporary_folder() as spill,
+        engine.connect(threads=1, temp_directory=spill) if apart else engine.scratch(threads=1) as con,
+    ):
         for table in contract.raw_tables:
             register(con, table, tables[table.name], copy=apart)
         con.execute(setup)
         found = con.sql(engine.sql_with_params(contract, engine.bind(contract, params)))
-        json_members = {
-            (name, member)
-            for name, type_ in zip(found.columns, found.types, strict=True)
-            if type_.id == "struct"
-            for member, member_type in type_.children
-            if member_type == "JSON"
-        }
+        types = dict(zip(found.columns, found.types, strict=True))
         for batch in found.to_arrow_reader(_BATCH_ROWS):
             for part in _parts(_without_findings(batch, notes)):
-                _add(part, json_members, rows)
+                _add(part, types, rows)
 
 
 def register(con: Connection, table: RawTable, batches: pa.RecordBatchReader, *, copy: bool = False) -> None:
@@ -239,15 +229,15 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(first, last - first)
 
 
-def _add(batch: pa.RecordBatch, json_members: Collection[tuple[str, str]], rows: ActivityRows) -> None:
-    """Adds the rows of a part."""
+def _add(batch: pa.RecordBatch, types: Mapping[str, Any], rows: ActivityRows) -> None:
+    """Adds the rows of a part; `types` are those of DuckDB."""
     columns = {
         name: column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
         if (name == "ts_ns" or column.null_count < len(column)) and name not in (*_FINDING, *_OF_PROCESSES)
     }
     structs = {name: columns.pop(name) for name in list(columns) if pa.types.is_struct(columns[name].type)}
-    members, has_text = _members(structs, json_members, len(batch))
+    members, has_text = _members(structs, types, len(batch))
     args = json_objects(members, len(batch))
     if (texts := columns.pop("args", None)) is not None:
         args, has_text = pc.coalesce(texts.cast(args.type), args), pc.or_(has_text, texts.is_valid())
@@ -259,27 +249,25 @@ def _add(batch: pa.RecordBatch, json_members: Collection[tuple[str, str]], rows:
 
 
 def _members(
-    columns: Mapping[str, pa.Array], json_members: Collection[tuple[str, str]], rows: int
+    columns: Mapping[str, pa.Array], types: Mapping[str, Any], rows: int
 ) -> tuple[dict[str, pa.Array], pa.Array]:
     """The members of structs, and which rows have a text; of members with one name the first value counts."""
     found: dict[str, pa.Array] = {}
     has_text = pa.repeat(pa.scalar(False), rows)
     for name, struct in columns.items():
-        for field, values in zip(struct.type, struct.flatten(), strict=True):
+        for (member, type_), values in zip(types[name].children, struct.flatten(), strict=True):
+            if type_.id == "list" and values.null_count < len(values):
+                values = json_lists(values)
             if values.null_count == len(values):
                 continue
-            if pa.types.is_list(values.type):
-                values = json_lists(values)
-                if values.null_count == len(values):
-                    continue
-            elif pa.types.is_string(values.type):
-                is_json = (name, field.name) in json_members
+            if pa.types.is_string(values.type):
+                is_json = type_ == "JSON"
                 texts = pc.match_substring(values, '"') if is_json else values.is_valid()
                 has_text = pc.or_(has_text, pc.fill_null(texts, False))
                 values = values if is_json else json_texts(values)
-            if (known := found.get(field.name)) is not None:
+            if (known := found.get(member)) is not None:
                 values = pc.coalesce(known.cast(pa.string()), values.cast(pa.string()))
-            found[field.name] = values
+            found[member] = values
     return found, has_text
 
 
@@ -324,9 +312,8 @@ class DatabaseSource(CollectedSource):
                 if name not in read and self._is_unread(name) and (rows := database.count(name)):
                     self._notes.add("table_not_read", 1, f"{name}: {counted(rows, 'row')}")
             for name, values in database.unusable.items():
-                self._notes.add(
-                    "unusable_value", values, f"{name}: {counted(values, 'value')} of another type"
-                )
+                lost = f"{name}: {counted(values, 'value')} of another type"
+                self._notes.add("unusable_value", values, lost)
 
     def _table(self, database: Database, table: RawTable) -> pa.RecordBatchReader:
         """A table of a contract."""
@@ -441,10 +428,10 @@ class JoinedSource:
 
     def _rows(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """The rows of the trace, and then the others."""
-        slices, rows = [], 0
+        trace, rows = [], 0
         for batch in batches:
             is_slice = pc.and_(pc.equal(batch["ph"], "X"), pc.not_equal(batch["category"], "python_function"))
-            slices.append(batch.filter(pc.fill_null(is_slice, False)))
+            trace.append(batch.filter(pc.fill_null(is_slice, False)))
             rows += len(batch)
             yield batch
         for name, format_, read in self._recordings:
@@ -456,7 +443,8 @@ class JoinedSource:
                 notes.add("not_joined", 1, error.message)
             else:
                 contract = contract_of(_MATCHED_BY.get(format_, "nsys_torch"))
-                for added in _beside(contract, slices, found.to_batches(), notes):
+                slices = pa.Table.from_batches(trace, batches.schema)
+                for added in _beside(contract, slices, found, notes):
                     ids = range(rows, rows + len(added))
                     places |= zip(added["file_row"].to_pylist(), ids, strict=True)
                     rows += len(added)
@@ -495,17 +483,15 @@ class JoinedSource:
 
 
 def _beside(
-    contract: Contract, trace: Sequence[pa.RecordBatch], recording: Sequence[pa.RecordBatch], notes: Notes
+    contract: Contract, trace: pa.Table, recording: pa.Table, notes: Notes
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a recording that are added, by their number, and their time and arguments."""
     from tracewarehouse.duck import engine
 
     with engine.scratch(threads=1) as con:
-        for table, batches in zip(contract.raw_tables, (trace, recording), strict=True):
-            names = [name for name, _ in table.columns if name in batches[0].schema.names]
-            types = {name: batches[0].schema.field(name).type for name in names}
-            some = (batch.select(names) for batch in batches)
-            register(con, table, raw_table(table, contract.name, types, some))
+        for table, found in zip(contract.raw_tables, (trace, recording), strict=True):
+            names = [name for name, _ in table.columns if name in found.column_names]
+            register(con, table, arrow_table(table, contract.name, found.select(names)))
         for batch in con.sql(contract.body).to_arrow_reader(_BATCH_ROWS):
             yield _without_findings(batch, notes)
 
