@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
 
@@ -214,7 +214,7 @@ class TraceFile(Protocol):
     def parts(self) -> tuple[Part, ...]:
         """The parts of the file, one per rank."""
 
-    def read(self, part: Part, request: Request) -> Source:
+    def read(self, part: Part, request: Request, /) -> Source:
         """Reads a part. Raises TraceFormatError if nothing in it can be read."""
 
 
@@ -273,20 +273,11 @@ class PartFormat(Format):
 
     def open(self, path: Path) -> PartFile:
         """The file; nothing is read yet. Raises TraceFormatError if it is incomplete."""
-        return PartFile(self, path, self.source)
+        return PartFile(partial(self.parts, path), partial(self.source, path))
 
 
-class PartFile(Struct, frozen=True):
+class PartFile(NamedTuple):
     """A TraceFile."""
 
-    format: PartFormat
-    path: Path
-    source: SourceType
-
-    def parts(self) -> tuple[Part, ...]:
-        """The parts of the file. Raises TraceFormatError if there is none."""
-        return self.format.parts(self.path)
-
-    def read(self, part: Part, request: Request) -> Source:
-        """Reads a part. Raises TraceFormatError."""
-        return self.source(self.path, part, request)
+    parts: Callable[[], tuple[Part, ...]]
+    read: Callable[[Part, Request], Source]

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Part, PartFile, Request, once_per_file
-from tracewarehouse.formats.databases import Database, open_database, tables_of
+from tracewarehouse.formats.base import Part, PartFile, PartFormat, Request, once_per_file
+from tracewarehouse.formats.databases import Database, check_complete, open_database, tables_of
 from tracewarehouse.formats.file_text import Text, digest_of
 from tracewarehouse.formats.mapped import (
     DatabaseFormat,
@@ -376,8 +376,8 @@ class NsysReportFormat(NsysFormat):
 
     def open(self, path: Path) -> PartFile:
         """The exported report. Raises TraceFormatError if nsys is missing, fails or takes too long."""
-        super().open(_database_of(path))
-        return PartFile(self, path, self.source)
+        check_complete(_database_of(path))
+        return PartFormat.open(self, path)
 
 
 @once_per_file

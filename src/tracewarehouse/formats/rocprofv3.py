@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -322,7 +323,7 @@ class Rocprofv3Format(PartFormat):
 
     def open(self, path: Path) -> PartFile:
         """The file; nothing is read yet."""
-        return PartFile(self, path, _source_of(path))
+        return PartFile(partial(self.parts, path), partial(_source_of(path), path))
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is JSON of rocprofiler-sdk-tool, or a CSV file or Perfetto trace of records."""
