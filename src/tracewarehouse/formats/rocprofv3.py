@@ -39,10 +39,8 @@ NAME: Final = "rocprofv3"
 _KERNELS: Final = "kernel_dispatch"
 _COPIES: Final = "memory_copy"
 _NAMED: Final = (_COPIES, "hip_api", "hsa_api", "marker_api", "rccl_api")
-_INTERNAL: Final = "correlation_id.internal"
 # Tables of what describes a process in JSON.
 _DESCRIBED: Final = ("gpus", "kernel_symbols", "markers")
-_KIND_BITS: Final = 32
 _BLOCK_BYTES: Final = 64 << 20
 _HINT: Final = "record with rocprofv3 --kernel-trace --output-format json"
 # The names of the files of tables.
@@ -298,19 +296,9 @@ def _with_names(records: pa.Table, table: str, described: Mapping[str, pa.Table]
     ids = ("kind", "operation")
     if table not in _NAMED or not all(pa.field(name, pa.int64()) in [*records.schema] for name in ids):
         return records
-    known = described[table]
-    # Kinds that are not known have the operations of the first one.
-    is_known = pc.or_(pc.is_in(records["kind"], known["kind"]), records["kind"].is_null())
-    kinds = pc.if_else(is_known, records["kind"], pc.min(known["kind"]))
-    keys = (
-        pc.add(pc.shift_left(kind, _KIND_BITS), each["operation"])
-        for kind, each in ((kinds, records), (known["kind"], known))
-    )
-    names = known["name"].take(pc.index_in(*keys))
-    if table == "marker_api" and _INTERNAL in records.column_names:
-        markers = described["markers"]
-        places = pc.index_in(records[_INTERNAL], markers["correlation"])
-        names = pc.coalesce(markers["name"].take(places), names)
+    markers = described["markers"] if table == "marker_api" else _NONE
+    tables = {"records": records, "names": described[table], "markers": markers}
+    names = _selected("rocprofv3_names", tables)["name"]
     if not names.null_count:
         records = records.drop_columns("operation")
     return records.append_column("Direction" if table == _COPIES else "Function", names)
