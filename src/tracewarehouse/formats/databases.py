@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.file_text import SQLITE_MAGIC
 from tracewarehouse.late_regex import late_regex
 
 _VERSION: Final = late_regex(r"_V[0-9]+$")
@@ -47,29 +46,15 @@ _KINDS: Final[Mapping[pa.DataType, tuple[type, ...]]] = {
 _FUNCTIONS: Final = ("min", "max", "count")
 
 
-def has_tables(path: Path, head: bytes, test: Callable[[Database], bool]) -> bool:
-    """Whether this is a readable SQLite database that passes the test; `head` as in `Format.detect`."""
-    if not head.startswith(SQLITE_MAGIC) or path.is_dir():
-        return False
-    try:
-        # The head may be that of decompressed content, which SQLite cannot open.
-        with path.open("rb") as file, Database(path) as database:
-            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC and test(database)
-    except TraceFormatError:
-        return False
-
-
 def check_complete(path: Path) -> None:
     """Raises TraceFormatError if the file is truncated, damaged or still being written."""
     for suffix in ("-wal", "-journal"):
         log = path.with_name(path.name + suffix)
         with suppress(FileNotFoundError):
             if log.stat().st_size:
-                raise TraceFormatError(
-                    path,
-                    f"{log.name} contains changes that are not in the file",
-                    hint="wait until the export has finished, or export the report again",
-                )
+                reason = f"{log.name} contains changes that are not in the file"
+                hint = "wait until the export has finished, or export the report again"
+                raise TraceFormatError(path, reason, hint=hint)
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
     expected = _page_bytes(header) * int.from_bytes(header[28:32])
@@ -105,15 +90,11 @@ class Database:
         self._names: dict[str, str] = {}
         self.tables: Mapping[str, Mapping[str, str]] = self._describe()
 
-    def close(self) -> None:
-        """Closes the file."""
-        self._con.close()
-
     def __enter__(self) -> Database:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._con.close()
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether the table exists and has these columns."""

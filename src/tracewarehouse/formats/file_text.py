@@ -269,8 +269,7 @@ def is_compressed_database(path: Path) -> bool:
     """Whether a file is a compressed SQLite database, which is read from a copy (`unpack_database`)."""
     try:
         with path.open("rb") as file:
-            magic = file.read(4)
-        return (magic[:2] == GZIP_MAGIC or magic == ZSTD_MAGIC) and head_of(path, 16) == SQLITE_MAGIC
+            return file.read(16) != SQLITE_MAGIC == head_of(path, 16)
     except (OSError, TraceFormatError):
         return False
 

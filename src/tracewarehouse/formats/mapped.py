@@ -39,8 +39,8 @@ from tracewarehouse.formats.base import (
     Source,
     once_per_file,
 )
-from tracewarehouse.formats.databases import check_complete, has_tables, open_database
-from tracewarehouse.formats.file_text import sqlite_format
+from tracewarehouse.formats.databases import check_complete, open_database
+from tracewarehouse.formats.file_text import SQLITE_MAGIC, sqlite_format
 from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
 from tracewarehouse.formats.source_tables import (
     HAS_TEXT,
@@ -298,6 +298,8 @@ class DatabaseSource(CollectedSource):
     mappings: ClassVar[tuple[str, ...]] = ()
     # Statements that create what they call.
     setup: str = ""
+    # What follows the names of tables in the file.
+    suffix: str = ""
 
     def _read(self) -> None:
         with open_database(self._path) as database:
@@ -306,7 +308,7 @@ class DatabaseSource(CollectedSource):
             for contract in map(contract_of, self.mappings or (self.format,)):
                 tables = {table.name: self._table(database, table) for table in contract.raw_tables}
                 map_tables(contract, tables, params, self._rows, self._notes, setup=self.setup, apart=apart)
-                read |= {self._in_file(name) for name in tables}
+                read |= {name + self.suffix for name in tables}
             self._end(database)
             for name in database.tables:
                 if name not in read and self._is_unread(name) and (rows := database.count(name)):
@@ -317,7 +319,7 @@ class DatabaseSource(CollectedSource):
 
     def _table(self, database: Database, table: RawTable) -> pa.RecordBatchReader:
         """A table of a contract."""
-        return database_table(database, table, self.format, self._in_file(table.name))
+        return database_table(database, table, self.format, table.name + self.suffix)
 
     @abstractmethod
     def _begin(self, database: Database) -> Mapping[str, object]:
@@ -325,10 +327,6 @@ class DatabaseSource(CollectedSource):
 
     def _end(self, database: Database) -> None:
         """Adds findings once the tables are read."""
-
-    def _in_file(self, table: str) -> str:
-        """The name of a table of the contract in this file."""
-        return table
 
     def _is_unread(self, name: str) -> bool:
         """Whether a table that the contract does not name is reported."""
@@ -343,8 +341,15 @@ class DatabaseFormat(PartFormat):
         return sqlite_format(tables) == f"{self.name}_sqlite"
 
     def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this is a database with the tables of the format."""
-        return has_tables(path, head, lambda database: self.has(database.tables))
+        """Whether this is a readable database with the tables of the format."""
+        if not head.startswith(SQLITE_MAGIC) or path.is_dir():
+            return False
+        try:
+            # The head may be that of decompressed content, which SQLite cannot open.
+            with path.open("rb") as file, open_database(path) as database:
+                return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC and self.has(database.tables)
+        except TraceFormatError:
+            return False
 
     def open(self, path: Path) -> PartFile:
         """The file. Raises TraceFormatError if it is incomplete."""
@@ -357,17 +362,13 @@ class ContractFormat(DatabaseFormat):
     """A Format that is nothing but a contract: a database with all required columns, of one part."""
 
     def __init__(self, contract: Contract) -> None:
-        self.name = contract.name
+        self.name, self._tables = contract.name, contract.raw_tables
         self.source = partial(ContractSource, contract.name)  # type: ignore[misc]
-        self._required = {
-            (table.name, column)
-            for table in contract.raw_tables
-            for column, _ in table.columns[: table.required]
-        }
 
     def has(self, tables: Mapping[str, Collection[str]]) -> bool:
         """Whether the tables have all required columns, of which there must be one."""
-        return bool(self._required) and all(column in tables.get(name, ()) for name, column in self._required)
+        needed = [(each.name, name) for each in self._tables for name, _ in each.columns[: each.required]]
+        return bool(needed) and all(column in tables.get(name, ()) for name, column in needed)
 
 
 class ContractSource(DatabaseSource):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import asdict
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part, PartFormat
@@ -45,11 +46,10 @@ class _Record(msgspec.Struct):
 
     def row(self) -> dict[str, object]:
         """The row of a raw table; times in the file are microseconds, with three decimals."""
-        given = {"id": self.id, "pid": self.pid, "tid": self.tid}
-        ids = {name: None if value is None else str(value) for name, value in given.items()}
+        row = asdict(self)
+        ids = {name: None if row[name] is None else str(row[name]) for name in ("id", "pid", "tid")}
         ts_ns = None if self.ts is None or abs(self.ts) > _MOST_US else round(self.ts * 1000)
-        args = bytes(self.args).decode()
-        return {"name": self.name, "cat": self.cat, "ph": self.ph, "ts_ns": ts_ns, **ids, "args": args}
+        return row | ids | {"ts_ns": ts_ns, "args": bytes(self.args).decode()}
 
 
 _DECODE: Final = msgspec.json.Decoder(_Record).decode

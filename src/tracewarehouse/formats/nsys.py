@@ -97,6 +97,8 @@ class NsysSource(DatabaseSource):
         self._first_devices = _first_devices(self._uses)
         self._is_alone = len(self._first_devices) == 1
         self._metadata = _metadata(database)
+        version = self._metadata.get("EXPORT_SCHEMA_VERSION")  # such as 3.25.0
+        self._schema = version if isinstance(version, str) else None
         self._clock, self.base_time_ns = _clock(database, self._uses)
         self._devices = _devices(database)
         self._payloads = _payload_schemas(database)
@@ -114,18 +116,11 @@ class NsysSource(DatabaseSource):
         facts = {"clock": self._clock, "message_sizes": sizes, "source_schema": schema}
         return facts | ({"source_layout": "parquetdir"} if self._path.is_dir() else {})
 
-    @property
-    def _schema(self) -> str | None:
-        """The version of the export schema, such as 3.25.0."""
-        found = self._metadata.get("EXPORT_SCHEMA_VERSION")
-        return found if isinstance(found, str) else None
-
     def _table(self, database: Database, table: RawTable) -> pa.RecordBatchReader:
         if table.name == "devices":
-            schema = pa.schema([("gpuId", _INT), ("cudaId", _INT)])
             pairs = self._cuda_devices(database)
-            found = {"gpuId": list(pairs), "cudaId": list(pairs.values())}
-            return arrow_table(table, NAME, pa.table(found, schema))
+            numbers = [pa.array(each, _INT) for each in (pairs.keys(), pairs.values())]
+            return arrow_table(table, NAME, pa.table(numbers, ["gpuId", "cudaId"]))
         if table.name == _NVTX and not self._payloads:
             columns = tuple((name.partition("|")[0], type_) for name, type_ in table.columns)
             table = replace(table, columns=columns)
@@ -163,7 +158,7 @@ class NsysSource(DatabaseSource):
     def _end(self, database: Database) -> None:
         """Findings about the file as a whole; those about other processes belong to the first part."""
         notes, devices = self._notes, self._first_devices
-        self._has_message_sizes = self._rows.values("bytes", _RANGES_PART) > 0
+        self._has_message_sizes = self._rows.has("bytes", _RANGES_PART)
         version = self._schema or ""
         numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
         if numbers > _NEWEST_SCHEMA:
@@ -217,11 +212,8 @@ class NsysFormat(DatabaseFormat):
             uses = uses or _uses(database, (_RUNTIME, _NVTX), "globalTid")
             _, base = _clock(database, uses)
         if not uses:
-            raise TraceFormatError(
-                path,
-                "the report contains no GPU activity, API call or NVTX range",
-                hint="record with nsys profile --trace=cuda,nvtx",
-            )
+            reason = "the report contains no GPU activity, API call or NVTX range"
+            raise TraceFormatError(path, reason, hint="record with nsys profile --trace=cuda,nvtx")
         devices = _first_devices(uses)
         parts: list[Part] = []
         for pid in sorted(devices, key=lambda pid: (devices[pid], pid)):

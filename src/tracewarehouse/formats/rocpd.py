@@ -40,7 +40,8 @@ class RocpdSource(DatabaseSource):
     format = NAME
 
     def _begin(self, database: Database) -> Mapping[str, object]:
-        self._guid, _, pid = self._part.name.partition(" pid ")
+        guid, _, pid = self._part.name.partition(" pid ")
+        self.suffix = f"_{guid}"
         self._metadata = self._described(database, int(pid))
         self._notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
         if self._part.rank is not None:
@@ -49,18 +50,15 @@ class RocpdSource(DatabaseSource):
             self._notes.add("rank_assumed", 1, example)
         return {"pid": int(pid)}
 
-    def _in_file(self, table: str) -> str:
-        return f"{table}_{self._guid}"
-
     def _is_unread(self, name: str) -> bool:
-        short = name.removeprefix("rocpd_").removesuffix(f"_{self._guid}")
-        return name.endswith(self._guid) and short not in _KNOWN
+        short = name.removeprefix("rocpd_").removesuffix(self.suffix)
+        return name.endswith(self.suffix[1:]) and short not in _KNOWN
 
     def _described(self, database: Database, pid: int) -> dict[str, Any]:
         """The header: metadata, command of the process, host and names of the GPUs."""
 
         def records(table: str, **types: pa.DataType) -> list[dict[str, Any]]:
-            return database.records(self._in_file(table), types)
+            return database.records(table + self.suffix, types)
 
         pairs = records("rocpd_metadata", tag=_TEXT, value=_TEXT)
         known = {row["tag"]: row["value"] for row in pairs if row["tag"] and row["value"]}

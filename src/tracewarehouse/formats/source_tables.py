@@ -19,15 +19,7 @@ import pyarrow.compute as pc
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracewarehouse.formats.base import (
-    ACTIVITIES,
-    Defect,
-    Outcome,
-    Part,
-    Redaction,
-    Request,
-    once_per_file,
-)
+from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Redaction, Request, once_per_file
 from tracewarehouse.formats.file_text import Text, digest_of, digest_of_files, files_of, read_text
 from tracewarehouse.formats.redact.text import Redactor
 
@@ -38,8 +30,6 @@ if TYPE_CHECKING:
 # Maximum lengths of an example in a finding, and of the text that is searched for secrets before it is cut.
 _EXAMPLE: Final = 120
 _SEARCHED: Final = 4096
-_INTEGER_TYPES: Final = ("INT", "BOOL")
-_REAL_TYPES: Final = ("REAL", "FLOA", "DOUB")
 
 
 class Notes(Struct):
@@ -125,9 +115,9 @@ def stacked(batches: Sequence[Mapping[str, pa.Array]]) -> pa.Table:
 
 def declared_type(type_: str) -> pa.DataType:
     """The Arrow type of a column by its declaration."""
-    if any(word in type_ for word in _INTEGER_TYPES):
+    if any(word in type_ for word in ("INT", "BOOL")):
         return pa.int64()
-    return pa.float64() if any(word in type_ for word in _REAL_TYPES) else pa.string()
+    return pa.float64() if any(word in type_ for word in ("REAL", "FLOA", "DOUB")) else pa.string()
 
 
 def to_ints(column: pa.Array) -> pa.Array:
@@ -192,14 +182,10 @@ class ActivityRows(Struct):
         self._collected.append((rows, {name: _collected(name, values) for name, values in columns.items()}))
         self.rows += rows
 
-    def values(self, name: str, part: int) -> int:
-        """The number of rows of a part with a value of a column."""
-        parts = (
-            columns
-            for _, columns in self._collected
-            if name in columns and columns[POSITION][0].as_py() >> PART_BITS == part
-        )
-        return sum(len(columns[name]) - columns[name].null_count for columns in parts)
+    def has(self, name: str, part: int) -> bool:
+        """Whether rows of a part were added with a column."""
+        positions = (columns[POSITION] for _, columns in self._collected if name in columns)
+        return any(position[0].as_py() >> PART_BITS == part for position in positions)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows with their event ids, once."""
