@@ -89,17 +89,22 @@ def redacted(table: pa.Table, redactor: Redactor) -> tuple[pa.Table, tuple[Redac
             continue
         column = table.column(at).unify_dictionaries()
         words = column.chunk(0).dictionary if column.num_chunks else pa.array([], pa.string())
-        suspects = redactor.suspects(words)
-        if not suspects:
-            continue
-        texts: list[Any] = words.to_pylist()
-        for place in suspects:
-            texts[place], kinds = redactor.clean(texts[place])
-            found += [Redaction(None, name, kind) for kind in kinds]
-        clean = pa.array(texts, pa.string())
-        chunks = [pa.DictionaryArray.from_arrays(chunk.indices, clean) for chunk in column.chunks]
-        table = table.set_column(at, name, pa.chunked_array(chunks))
+        clean, kinds_of = _without_secrets(words, redactor)
+        if kinds_of:
+            found += [Redaction(None, name, kind) for kinds in kinds_of.values() for kind in kinds]
+            chunks = [pa.DictionaryArray.from_arrays(chunk.indices, clean) for chunk in column.chunks]
+            table = table.set_column(at, name, pa.chunked_array(chunks))
     return table, tuple(found)
+
+
+def _without_secrets(words: pa.Array, redactor: Redactor) -> tuple[pa.Array, dict[int, Sequence[str]]]:
+    """Words without secrets, and the kinds of those in each word that may have one."""
+    kinds: dict[int, Sequence[str]] = {}
+    texts: list[Any] = []
+    for place in redactor.suspects(words):
+        texts = texts or words.to_pylist()
+        texts[place], kinds[place] = redactor.clean(texts[place])
+    return pa.array(texts, pa.string()) if kinds else words, kinds
 
 
 def stacked(batches: Sequence[Mapping[str, pa.Array]]) -> pa.Table:
@@ -257,16 +262,11 @@ class ActivityRows(Struct):
 
     def _clean_words(self, name: str, words: pa.Array, codes: pa.Array, first: int = 0) -> pa.Array:
         """The words of a column without secrets; `codes` are those of the rows from `first` on."""
-        suspects = self.redactor.suspects(words)
-        if not suspects:
-            return words
-        texts = words.to_pylist()
-        of_rows = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False)
-        for word in suspects:
-            texts[word], kinds = self.redactor.clean(texts[word])
-            for row in np.flatnonzero(of_rows == word).tolist():
+        clean, kinds_of = _without_secrets(words, self.redactor)
+        for word, kinds in kinds_of.items():
+            for row in pc.indices_nonzero(pc.fill_null(pc.equal(codes, word), False)).to_pylist():
                 self.redactions += [Redaction(first + row, f"$.{name}", kind) for kind in kinds]
-        return pa.array(texts, pa.string())
+        return clean
 
     def _clean_texts(self, name: str, column: pa.Array, first: int) -> pa.Array:
         if not self.redactor.suspects(column):
