@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tracewarehouse.formats.base import ACTIVITIES, Outcome
-from tracewarehouse.formats.kineto.activities import CODED, COLUMNS, double_columns
+from tracewarehouse.formats.kineto.activities import COLUMNS, double_columns
 from tracewarehouse.formats.kineto.batches import typed_arguments
 from tracewarehouse.formats.kineto.columns import BufferedBatch
 from tracewarehouse.formats.memory_timeline import TABLE
@@ -63,18 +63,12 @@ def _activities(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
         columns |= double_columns(BufferedBatch(pa.RecordBatch.from_pydict(columns)))
         columns["repaired"] = pa.repeat(False, table.num_rows)
         columns |= {name: _storage(table, name) for name in COLUMNS if name in table.column_names}
-        cast = [_as(columns[field.name], field.type) for field in schema]
+        cast = [columns[field.name].cast(field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
 def _schema() -> pa.Schema:
     return pa.schema([(name, activity_type(name)) for name in COLUMNS])
-
-
-def _as(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    if type_ != CODED or pa.types.is_dictionary(column.type):
-        return column.cast(type_)
-    return column.cast(pa.string()).dictionary_encode()
 
 
 def _storage(table: pa.Table, name: str) -> pa.Array:
