@@ -36,6 +36,8 @@ _LONG_VALUE_BYTES: Final = 4 << 10
 _MOST_LONG_BYTES: Final = 64 << 20
 _COUNTED_ROWS: Final = 4
 _HEADER_BYTES: Final = 100
+# A header has 1 for this size.
+_LARGEST_PAGE: Final = 1 << 16
 _HINT: Final = "export the report again: nsys export --type sqlite FILE"
 _ALLOWED_ACTIONS: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
 # Both are read-only and need no table.
@@ -57,12 +59,12 @@ def check_complete(path: Path) -> None:
                 raise TraceFormatError(path, reason, hint=hint)
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
-    expected = _page_bytes(header) * int.from_bytes(header[28:32])
+    page_bytes, pages = int.from_bytes(header[16:18]), int.from_bytes(header[28:32])
+    expected = (_LARGEST_PAGE if page_bytes == 1 else page_bytes) * pages
     actual = path.stat().st_size
     if len(header) < _HEADER_BYTES or actual < expected:
-        raise TraceFormatError(
-            path, f"the database is truncated: {actual} of {expected} bytes", offset=actual, hint=_HINT
-        )
+        reason = f"the database is truncated: {actual} of {expected} bytes"
+        raise TraceFormatError(path, reason, offset=actual, hint=_HINT)
 
 
 def _by_plain_name(names: Collection[str]) -> dict[str, str]:
@@ -311,11 +313,6 @@ def _array(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, int]:
 
 def _text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
-
-
-def _page_bytes(header: bytes) -> int:
-    size = int.from_bytes(header[16:18])
-    return 65_536 if size == 1 else size
 
 
 SUFFIX: Final = ".parquet"

@@ -474,9 +474,8 @@ def check_readable(path: Path, buffer: Buffer) -> None:
         if head.startswith(magic):
             raise TraceFormatError(path, f"this is {what}, not a trace", offset=0, hint=hint)
     if head[257:262] == b"ustar":
-        raise TraceFormatError(
-            path, "a tar archive, not a trace", offset=0, hint="unpack it and name the folder"
-        )
+        hint = "unpack it and name the folder"
+        raise TraceFormatError(path, "a tar archive, not a trace", offset=0, hint=hint)
 
 
 class UnsupportedFormatError(TraceFormatError):

@@ -385,14 +385,13 @@ class ContractSource(DatabaseSource):
         return {}
 
 
-def own_formats() -> Iterator[ContractFormat]:
+def own_formats() -> list[ContractFormat]:
     """The formats of a team's own contracts."""
     from tracewarehouse.contracts.catalog import Catalog
 
     catalog = Catalog.load()
-    yield from (
-        ContractFormat(catalog.contracts[ref]) for ref in catalog.own if ref in catalog.refs("format")
-    )
+    of_formats = set(catalog.refs("format"))
+    return [ContractFormat(catalog.contracts[ref]) for ref in catalog.own if ref in of_formats]
 
 
 # Findings about a recording that do not apply to what is joined.

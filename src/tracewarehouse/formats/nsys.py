@@ -300,9 +300,8 @@ def _clock(database: Database, uses: list[_Use]) -> tuple[str, int]:
 
 def _devices(database: Database) -> list[dict[str, Any]]:
     """Device properties with Kineto's keys; empty if the export has no device table."""
-    rows = database.records(
-        "TARGET_INFO_GPU", {key: _TEXT if key == "name" else _INT for key in _DEVICE_KEYS}
-    )
+    types = {key: _TEXT if key == "name" else _INT for key in _DEVICE_KEYS}
+    rows = database.records("TARGET_INFO_GPU", types)
     return [{_DEVICE_KEYS[key]: value for key, value in row.items() if value is not None} for row in rows]
 
 

@@ -136,9 +136,8 @@ def _sqlite_error(path: Path) -> Exception:
     """Why a database is not ingested: damaged, of an unsupported format, or none of ours."""
     from tracewarehouse.formats.databases import Database, check_complete
 
-    with path.open("rb") as file:
-        if file.read(16) != file_text.SQLITE_MAGIC:
-            return TraceFormatError(path, "a compressed SQLite database", hint="unpack it with gunzip")
+    if file_text.is_compressed_database(path):
+        return TraceFormatError(path, "a compressed SQLite database", hint="unpack it with gunzip")
     try:
         check_complete(path)
         with Database(path) as database:

@@ -148,11 +148,8 @@ class Rocprofv3Source(TextSource, _Source):
             for table in raw_tables
             if table.name not in _DESCRIBED
         }
-        about = {
-            "agents": process.agents,
-            "kernel_symbols": process.kernel_symbols,
-            "strings": [process.strings],
-        }
+        about = {"agents": process.agents, "kernel_symbols": process.kernel_symbols}
+        about["strings"] = [process.strings]
         tables = {
             name: pa.table({"json": [msgspec.json.encode(one).decode(errors="replace") for one in each]})
             for name, each in about.items()
@@ -184,12 +181,9 @@ class Rocprofv3Source(TextSource, _Source):
         while any(pa.types.is_struct(field.type) for field in found.schema):
             found = found.flatten()
         named = {names.partition("|")[0] for names, _ in table.columns}
-        usable = [
-            field.name
-            for field in found.schema
-            if field.type == pa.int64()
-            or (field.name not in named and field.type in (pa.float64(), pa.string()))
-        ]
+        # Those that the mapping names are integers.
+        types = (pa.int64(), pa.float64(), pa.string())
+        usable = [each.name for each in found.schema if each.type in types[: 1 if each.name in named else 3]]
         return found.select(usable).combine_chunks()
 
 
