@@ -222,14 +222,12 @@ class ActivityRows(Struct):
 
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        names = self._names()
-        fields = [pa.field(name, activity_type(name)) for name in names if name != HAS_TEXT]
-        flags = [pa.field(name, pa.bool_()) for name in _FLAGS if name not in names]
-        return pa.schema([pa.field("event_id", pa.int64()), *fields, *flags])
+        names = ("event_id", *(name for name in self._names() if name != HAS_TEXT))
+        return pa.schema([(name, activity_type(name)) for name in names])
 
     def _names(self) -> list[str]:
-        names = dict.fromkeys(name for _, columns in self._collected for name in columns)
-        return [name for name in names if name != POSITION]
+        found = (name for _, columns in self._collected for name in columns)
+        return [name for name in dict.fromkeys((*found, *_FLAGS)) if name != POSITION]
 
     def _pieces(self, name: str) -> list[pa.Array]:
         """The pieces of a column, which are no longer collected; null where it is missing."""
@@ -254,8 +252,7 @@ class ActivityRows(Struct):
             columns[name] = self._clean_texts(name, columns[name], first)
         columns["args"] = self._clean_args(columns["args"], has_text, first)
         for name in _FLAGS:
-            column = columns.get(name, pa.repeat(pa.scalar(False), rows))
-            columns[name] = pc.fill_null(column, False)
+            columns[name] = pc.fill_null(columns[name], False)
         ids = pa.array(np.arange(first, first + rows))
         fields = {name: values.cast(activity_type(name)) for name, values in columns.items()}
         return pa.RecordBatch.from_pydict({"event_id": ids} | fields)
