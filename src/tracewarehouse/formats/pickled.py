@@ -14,49 +14,20 @@ import pyarrow as pa
 
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import PartFormat
+from tracewarehouse.formats.mapped import contract_of
 from tracewarehouse.formats.pickles.reader import PlainSource
 from tracewarehouse.late_regex import late_regex
 
-# Each address is allocated and freed in turn, and an active block continues its last allocation: it takes the
-# place of the free that would come next. The active bytes of a segment are those of its active blocks.
-_CONTRADICTIONS: Final = """
-WITH active AS (FROM blocks WHERE state IN ('active_allocated', 'active_pending_free')),
-moves AS (
-  SELECT coalesce(device, -1) AS device, address, entry, action = 'alloc' AS is_alloc
-  FROM events WHERE action IN ('alloc', 'free_completed')
-  UNION ALL
-  SELECT coalesce(device, -1), address, 9223372036854775807, false FROM active
-),
-turns AS (
-  SELECT *, lead(is_alloc) OVER (PARTITION BY device, address ORDER BY entry) AS next
-  FROM moves WHERE address IS NOT NULL
-),
-sums AS (SELECT device, segment_address AS address, sum(bytes) AS bytes FROM active GROUP BY ALL),
-totals AS (
-  SELECT place, address, active_bytes, coalesce(bytes, 0) AS own
-  FROM (SELECT *, row_number() OVER () AS place FROM segments) LEFT JOIN sums USING (device, address)
-)
-SELECT
-  'snapshot_overrun', count(*),
-  arg_min(format('device {}, address {:#x}', device, address), (entry, next IS NULL, device, address))
-FROM turns WHERE is_alloc = coalesce(next, true)
-UNION ALL
-SELECT
-  'snapshot_segments_disagree', count(*), arg_min(
-    format('segment {:#x}: active_size {} B, its active blocks {} B', address, active_bytes, own), place
-  )
-FROM totals WHERE active_bytes <> own
-"""
 
-
-def contradictions(tables: Mapping[str, pa.Table]) -> list[tuple[str, int, str | None]]:
-    """What contradicts itself in a snapshot: rule, rows and the first example; null without rows."""
+def contradictions(tables: Mapping[str, pa.Table]) -> list[tuple[str, int, str]]:
+    """What contradicts itself in a snapshot: rule, rows and the first example."""
     from tracewarehouse.duck import engine
 
     with engine.shared(1) as con:
-        for name in ("events", "segments", "blocks"):
-            con.register(name, tables[f"snapshot_{name}"])
-        return con.execute(_CONTRADICTIONS).fetchall()
+        contract = contract_of("snapshot_contradictions")
+        for table in contract.raw_tables:
+            con.register(table.name, tables[f"snapshot_{table.name}"])
+        return con.execute(contract.body).fetchall()
 
 
 SNAPSHOT: Final = "memory_snapshot"
@@ -77,8 +48,8 @@ class MemorySnapshotSource(PlainSource):
 
     def check(self, tables: Mapping[str, pa.Table]) -> None:
         """Adds what contradicts itself."""
-        for rule, rows, example in contradictions(tables):
-            self._notes.add(rule, rows, example or "")
+        for finding in contradictions(tables):
+            self._notes.add(*finding)
 
 
 class MemorySnapshotFormat(PartFormat):

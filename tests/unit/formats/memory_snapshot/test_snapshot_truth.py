@@ -155,7 +155,7 @@ def on_own_devices(views: Views) -> dict[str, pa.Table]:
 
 
 def test_nothing_contradicts_itself(views: Views) -> None:
-    assert [rows for _, rows, _ in contradictions(on_own_devices(views))] == [0, 0]
+    assert contradictions(on_own_devices(views)) == []
 
 
 def cuts(program: Allocator) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -179,7 +179,8 @@ def test_a_ring_buffer_cut_anywhere_gives_the_same_curve(expandable: bool) -> No
         cut = int(row["run_id"].removeprefix("cut"))
         usage = program.usage[row["entry"] + cut]
         assert (row["reserved_bytes"], row["active_bytes"]) == (usage.reserved, usage.active)
-    assert contradictions(on_own_devices(views))[0][1] == 0
+    findings = contradictions(on_own_devices(views))
+    assert "snapshot_overrun" not in {rule for rule, _, _ in findings}
 
 
 def test_contradictions_are_found() -> None:
