@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from itertools import islice
@@ -11,80 +10,24 @@ from pathlib import Path
 from typing import IO, Final
 
 import pyarrow as pa
-from msgspec import Struct
+import pyarrow.compute as pc
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import PartFormat
+from tracewarehouse.formats.kineto.columns import run_sql_over
+from tracewarehouse.formats.mapped import contract_of
 from tracewarehouse.formats.source_tables import Notes, RecordSource, declared_columns
 from tracewarehouse.late_regex import late_regex
 
-# A single separator with groups of three digits behind it says nothing: 1,215 is 1215 or 1.215.
-_GROUPED: Final = r"[+-]?[1-9]\d{0,2}(?:\SEP\d{3})+"
-_NUMBER: Final = late_regex(r"[+-]?(?:\d+(?:[.,]\d+)*|inf|nan)(?:e[+-]?\d+)?", re.IGNORECASE)
-# Thousands may also be separated by spaces, narrow ones included, or by apostrophes.
-_SPACES: Final = late_regex(r"(?<=\d)[\s\u00a0\u202f'\u2019](?=\d{3})")
-_PREFIXES: Final = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "k": 1e3}
-_SCALED: Final = late_regex(
-    r"([KMGTk])(?=(?:byte|inst|cycle|sector|request|wavefront|Hz|hz|thread|warp|block|bit)s?\b)"
-)
-_NS: Final = {
-    "nsecond": 1, "usecond": 1e3, "msecond": 1e6, "second": 1e9, "ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9
-}  # fmt: skip
-
-
-def number(text: str, decimal: str) -> float | None:
-    """The number, with this decimal separator; None if the text is none."""
-    text, thousands = _SPACES.sub("", text.strip()), "," if decimal == "." else "."
-    if not _NUMBER.fullmatch(text):
-        return None
-    whole, point, fraction = text.partition(decimal)
-    if decimal in fraction or thousands in fraction:
-        return None
-    return float(whole.replace(thousands, "") + (point and ".") + fraction)
-
-
-def decimal_of(texts: Iterable[str]) -> str:
-    """The decimal separator that the numbers of a file follow; a point if no number shows it."""
-    found = (_decimal(_SPACES.sub("", text.strip())) for text in texts)
-    return next((decimal for decimal in found if decimal is not None), ".")
-
-
-def _decimal(text: str) -> str | None:
-    """The decimal separator that a number shows; None if it could be either."""
-    if not _NUMBER.fullmatch(text):
-        return None
-    found = [sign for sign in text if sign in ".,"]
-    if len(set(found)) == 2:
-        return found[-1]
-    if len(found) > 1:
-        return "," if found[0] == "." else "."
-    return found[0] if found and not re.fullmatch(_GROUPED.replace("SEP", found[0]), text) else None
-
-
-def base_unit(unit: str) -> tuple[str, float]:
-    """The base unit of a unit, and the number of base units in it: times in ns, rates per second."""
-    name, _, per = unit.strip().partition("/")
-    factor = 1.0
-    if found := _SCALED.match(name):
-        name, factor = name[1:], _PREFIXES[found[1]]
-    if not per and name in _NS:
-        return "ns", _NS[name]
-    if per in _NS:
-        per, factor = "second", factor * 1e9 / _NS[per]
-    return (f"{name}/{per}" if per else name), factor
-
-
 TABLE: Final = "kernel_metrics"
 # The columns that describe a launch; in the wide form all others are metrics.
-_LAUNCH: Final = (
+_LAUNCH: Final[tuple[str, ...]] = (
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
     "Block Size", "Grid Size", "Device", "CC", "Section Name", "Metric Name", "Metric Unit", "Metric Value",
     "Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup",
     "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
 )  # fmt: skip
 _LONG: Final = ("Metric Name", "Metric Unit", "Metric Value")
-_SIZE: Final = late_regex(r"\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?")
-_NONE: Final = ("", "n/a", "N/A", "(!) n/a", "nan", "-nan")
 # As Python objects, rows take ten times as much memory.
 _BATCH_ROWS: Final = 10_000
 
@@ -94,17 +37,8 @@ def is_header(cells: Sequence[str]) -> bool:
     return "Kernel Name" in cells and "ID" in cells and ("Metric Name" in cells or "Grid Size" in cells)
 
 
-class Metric(Struct, frozen=True):
-    """A metric of a launch, as printed."""
-
-    launch: dict[str, str]
-    name: str
-    unit: str
-    value: str
-
-
-def metrics(rows: Iterable[Sequence[str]], path: Path) -> Iterator[Metric]:
-    """The metrics in the rows of a file; lines before the header are messages of the profiler."""
+def metrics(rows: Iterable[Sequence[str]], path: Path) -> Iterator[dict[str, str]]:
+    """The metrics in the rows of a file, each with its launch; lines before the header are messages."""
     lines = iter(rows)
     header = next((cells for cells in lines if is_header(cells)), None)
     if header is None:
@@ -115,54 +49,41 @@ def metrics(rows: Iterable[Sequence[str]], path: Path) -> Iterator[Metric]:
         if not is_long and not row.get("ID") and not units:
             units = row
         elif row.get("ID", "").isdigit() and not is_long:
-            names = (name for name in row if name not in _LAUNCH)
-            yield from (Metric(row, name, units.get(name, ""), row[name]) for name in names)
+            launch = {name: row.pop(name) for name in _LAUNCH if name in row}
+            for name, value in row.items():
+                unit = units.get(name, "")
+                yield {**launch, "Metric Name": name, "Metric Unit": unit, "Metric Value": value}
         elif row.get("ID", "").isdigit() and row.get("Metric Name"):  # rules have rows without a metric
-            yield Metric(row, row["Metric Name"], row.get("Metric Unit", ""), row.get("Metric Value", ""))
+            yield row
 
 
-def table(found: Iterable[Metric], decimal: str, notes: Notes) -> pa.Table:
+def table(found: Iterable[dict[str, str]], notes: Notes) -> pa.Table:
     """The rows in base units; a value that is not a number is a text."""
-    rows = (_row(place, metric, decimal, notes) for place, metric in enumerate(found))
-    schema = declared_columns(TABLE, encoded=True)
-    batches = [schema.empty_table()]
-    while batch := list(islice(rows, _BATCH_ROWS)):
-        batches.append(pa.Table.from_pylist(batch, schema=schema))
-    return pa.concat_tables(batches).unify_dictionaries()
+    from tracewarehouse.duck import engine
 
+    contract, schema = contract_of(NAME), declared_columns(TABLE, encoded=True)
+    text = schema.field("text").type
+    names = [name for name, _ in contract.raw_tables[0].columns]
+    given: list[dict[str, pa.Array]] = []
+    rows = enumerate(found)
+    while some := list(islice(rows, _BATCH_ROWS)):
+        ids = pa.array([place for place, _ in some])
+        texts = {name: pa.array([row.get(name.replace("_", " ")) for _, row in some], text) for name in names}
+        given.append(texts | {"metric_id": ids})
 
-def _row(place: int, metric: Metric, decimal: str, notes: Notes) -> dict[str, object]:
-    launch = metric.launch
-    unit, factor = base_unit(metric.unit)
-    value = None if metric.value.strip() in _NONE else number(metric.value, decimal)
-    text = metric.value.strip() if value is None and metric.value.strip() not in _NONE else None
-    return {
-        "metric_id": place,
-        "launch": int(launch["ID"]),
-        "kernel": launch.get("Kernel Name") or None,
-        "process": launch.get("Process ID") or None,
-        "device": _int(launch.get("Device")),
-        "stream": _int(launch.get("Stream")),
-        **_size("grid", launch.get("Grid Size"), notes),
-        **_size("block", launch.get("Block Size"), notes),
-        "section": launch.get("Section Name") or None,
-        "metric": metric.name,
-        "unit": unit or None,
-        "value": None if value is None else value * factor,
-        "text": text,
-    }
+    def selected(decimal: str) -> Iterator[pa.Table]:
+        sql = engine.sql_with_params(contract, {"decimal": decimal})
+        return (run_sql_over(sql, columns) for columns in given)
 
-
-def _size(name: str, text: str | None, notes: Notes) -> dict[str, int | None]:
-    found = _SIZE.fullmatch((text or "").strip())
-    if text and found is None:
-        notes.add("unusable_value", 1, f"{name}: {text}")
-    values = map(int, found.groups()) if found else (None,) * 3
-    return dict(zip((f"{name}_x", f"{name}_y", f"{name}_z"), values, strict=True))
-
-
-def _int(text: str | None) -> int | None:
-    return int(text) if text and text.strip().isdecimal() else None
+    shown = (each.column("own_decimal").drop_null() for each in selected("."))
+    decimal = next((each[0].as_py() for each in shown if len(each)), ".")
+    done = [schema.empty_table()]
+    for each in selected(decimal):
+        for example in pc.list_flatten(each.column("unusable")).drop_null().to_pylist():
+            notes.add("unusable_value", 1, example)
+        # A copy: what DuckDB returned is freed with the last of its columns.
+        done.append(each.select(schema.names).cast(schema).take(pa.array(range(len(each)))))
+    return pa.concat_tables(done).unify_dictionaries()
 
 
 def rows_of(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -185,17 +106,13 @@ class NsightComputeSource(RecordSource):
         if _LONG_LINE.search(text := content.read()):
             raise TraceFormatError(self._path, "a line of more than 1 MiB", hint="write it with ncu --csv")
         try:
-            decimal = decimal_of(metric.value for metric in self._metrics(text))
-            found = table(self._metrics(text), decimal, self._notes)
+            lines = (line.decode(errors="replace") for line in BytesIO(text))
+            found = table(metrics(rows_of(lines), self._path), self._notes)
         except csv.Error as error:  # a longer field than any that Nsight Compute writes
             raise TraceFormatError(self._path, str(error), hint="write it again with ncu --csv") from error
         if not found.num_rows:
             raise TraceFormatError(self._path, "no metrics", hint="no kernel was profiled; see its messages")
         yield TABLE, found
-
-    def _metrics(self, text: bytes) -> Iterator[Metric]:
-        lines = (line.decode(errors="replace") for line in BytesIO(text))
-        return metrics(rows_of(lines), self._path)
 
 
 class NsightComputeFormat(PartFormat):

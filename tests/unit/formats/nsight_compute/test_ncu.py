@@ -10,7 +10,7 @@ import tracewarehouse as tw
 from cli_runner import tw as command
 from conftest import deep
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.nsight_compute import base_unit, decimal_of, metrics, number, rows_of, table
+from tracewarehouse.formats.nsight_compute import metrics, rows_of, table
 from tracewarehouse.formats.source_tables import Notes
 
 LONG = """==PROF== Connected to process 42 (/usr/bin/python3)
@@ -38,8 +38,15 @@ a 0 gpu s7 gemm 10 100 id=1 grid=[8,2,1] block=[256,1,1]
 
 
 def rows(text: str) -> list[dict[str, object]]:
-    found = list(metrics(rows_of(text.splitlines()), Path("ncu.csv")))
-    return list(table(found, decimal_of(metric.value for metric in found), Notes()).to_pylist())
+    return list(table(metrics(rows_of(text.splitlines()), Path("ncu.csv")), Notes()).to_pylist())
+
+
+def printed(*metrics_: tuple[str, str]) -> list[dict[str, object]]:
+    """The rows of metrics with these units and values."""
+    cells = [f'"0","gemm","","m","{unit}","{value}"' for unit, value in metrics_]
+    return rows(
+        "\n".join(['"ID","Kernel Name","Grid Size","Metric Name","Metric Unit","Metric Value"', *cells])
+    )
 
 
 @pytest.mark.parametrize("text", [ENGLISH, GERMAN])
@@ -84,18 +91,22 @@ def test_the_raw_page() -> None:
     ],
 )  # fmt: skip
 def test_the_locale_of_a_file(texts: list[str], decimal: str) -> None:
-    assert decimal_of(texts) == decimal
+    last = printed(*(("", text) for text in (*texts, "7,125", "7.125")))[-2:]
+    assert [row["value"] for row in last] == ([7125, 7.125] if decimal == "." else [7.125, 7125])
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1,215.5", 1215.5), ("1 215.5", 1215.5), ("1\u202f215", 1215.0), ("1'215", 1215.0), ("-3", -3.0),
-        ("1e3", 1000.0), ("CachePreferNone", None), ("", None), ("1.2.3", None), ("inf", float("inf")),
+        ("1,215.5", 1215.5), ("1 21 500", None), ("1 215.5", 1215.5), ("1\u202f215", 1215.0),
+        ("1'215", 1215.0),
+        ("-3", -3.0), ("1e3", 1000.0), ("CachePreferNone", None), ("", None), ("1.2.3", None),
+        ("inf", float("inf")),
     ],
 )  # fmt: skip
 def test_numbers(text: str, value: float | None) -> None:
-    assert number(text, ".") == value
+    row = printed(("", "0.5"), ("", text))[1]
+    assert (row["value"], row["text"]) == (value, None if value is not None else text or None)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +120,8 @@ def test_numbers(text: str, value: float | None) -> None:
     ],
 )  # fmt: skip
 def test_base_units(unit: str, base: tuple[str, float]) -> None:
-    assert base_unit(unit) == base
+    (row,) = printed((unit, "1"))
+    assert (row["unit"] or "", row["value"]) == base
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", *deep("==PROF== No kernels were profiled.\n")])
