@@ -6,16 +6,18 @@ Up to schema 1.0.1 a node is a flat object; later ones keep ids in `attrs` and v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
 import msgspec
 import pyarrow as pa
-from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import PartFormat
+from tracewarehouse.formats.kineto.columns import run_sql_over
+from tracewarehouse.formats.mapped import RAW_TYPES, contract_of
 from tracewarehouse.formats.source_tables import Notes, RecordSource, declared_columns, short_text
 from tracewarehouse.late_regex import late_regex
 
@@ -24,6 +26,8 @@ _COLLECTIVE: Final = "record_param_comms"
 _GROUPS: Final = "## process_group:init ##"
 # A tensor is [tensor, storage, offset, elements, bytes of an element, device].
 _TENSOR: Final = late_regex(rb'\[\s*(\d{1,18})\s*,\s*\d+\s*,\s*\d+\s*,\s*\d+\s*,\s*\d+\s*,\s*"')
+_TEXTS: Final = ("collective_name", "pg_name", "dtype")
+_ELEMENTS: Final = {"in_elements": "in_msg_nelems", "out_elements": "out_msg_nelems"}
 _NONE: Final = (None, 0, -1)
 _INT64_LIMIT: Final = 2**63
 _HINT: Final = "call stop() and unregister_callback() of the observer, so that it finishes the file"
@@ -87,14 +91,6 @@ class Trace(msgspec.Struct):
     time: str | None = None
 
 
-class _Group(Struct, frozen=True):
-    """A process group as the first node lists it."""
-
-    name: str
-    size: int | None
-    ranks: str | None
-
-
 def decoded(text: bytes, path: Path) -> Trace:
     """The trace. Raises TraceFormatError if it is cut short, damaged or empty."""
     try:
@@ -110,31 +106,62 @@ def decoded(text: bytes, path: Path) -> Trace:
 
 def node_table(trace: Trace, notes: Notes) -> pa.Table:
     """The nodes in order of the file; of several with the same number, the first. Bad values become null."""
-    groups = _groups(trace.nodes)
     seen: set[int] = set()
     rows: list[dict[str, object]] = []
+    said: list[dict[str, object]] = []
     for node in trace.nodes:
+        if node.name == _GROUPS:
+            said.append(_said(node, len(said), None))  # only their order matters
         if node.id in seen or not -_INT64_LIMIT <= node.id < _INT64_LIMIT:
             notes.add("unusable_value", 1, f"id of a node: {node.id}")
             continue
         seen.add(node.id)
-        rows.append(_row(node, groups, notes))
+        number = partial(_number, node.attributes(), notes)
+        row = _row(node, number)
+        if node.name == _COLLECTIVE:
+            said.append(_said(node, len(rows), number("pg_size")))
+            row |= {name: number(key) for name, key in _ELEMENTS.items()}
+        rows.append(row)
+    for found in _collectives(said):
+        rows[found.pop("place")] |= found
     return pa.Table.from_pylist(rows, declared_columns(TABLE, encoded=True))
 
 
-def _row(node: _Node, groups: Mapping[object, _Group], notes: Notes) -> dict[str, object]:
-    attributes = node.attributes()
-    inputs, outputs = node.sides()
+def _said(node: _Node, place: int, size: int | None) -> dict[str, object]:
+    """What a node says about a collective, or about process groups."""
+    attributes, inputs = node.attributes(), node.sides()[0]
+    texts = {key: value for key in _TEXTS if type(value := attributes.get(key)) is str}
+    lists = {"values": bytes(inputs.values).decode(), "types": bytes(inputs.types).decode()}
+    return {"place": place, "name": node.name, "pg_size": size, **lists, **texts}
 
-    def number(name: str, none: Sequence[object] = (None,)) -> int | None:
-        value = attributes.get(name)
-        if value in none:
-            return None
-        if type(value) is int and -_INT64_LIMIT <= value < _INT64_LIMIT:
-            return value
-        notes.add("unusable_value", 1, f"{name}: {value}")
+
+def _collectives(said: list[dict[str, object]]) -> list[dict[str, Any]]:
+    """The columns of collectives, each with the place of its node."""
+    if not said:
+        return []
+    contract = contract_of("execution_collectives")
+    schema = pa.schema([(name, RAW_TYPES[type_]) for name, type_ in contract.raw_tables[0].columns])
+    given = pa.Table.from_pylist(said, schema)
+    columns = dict(zip(given.column_names, given.columns, strict=True))
+    found: list[dict[str, Any]] = run_sql_over(contract.body, columns).to_pylist()
+    return found
+
+
+def _number(
+    attributes: Mapping[str, Any], notes: Notes, name: str, none: Sequence[object] = (None,)
+) -> int | None:
+    """The value of an attribute; null for those that mean none, and if it is no number."""
+    value = attributes.get(name)
+    if value in none:
         return None
+    if type(value) is int and -_INT64_LIMIT <= value < _INT64_LIMIT:
+        return value
+    notes.add("unusable_value", 1, f"{name}: {value}")
+    return None
 
+
+def _row(node: _Node, number: Callable[..., int | None]) -> dict[str, object]:
+    inputs, outputs = node.sides()
     return {
         "node_id": node.id,
         "parent_node": node.parent if node.parent is not None else node.ctrl_deps,
@@ -150,7 +177,6 @@ def _row(node: _Node, groups: Mapping[object, _Group], notes: Notes) -> dict[str
         "output_shapes": _json(outputs.shapes),
         "input_tensors": _tensors(inputs.values),
         "output_tensors": _tensors(outputs.values),
-        **_collective(node, attributes, inputs, groups, number),
     }
 
 
@@ -162,91 +188,6 @@ def _json(raw: msgspec.Raw) -> str | None:
 
 def _tensors(raw: msgspec.Raw) -> list[int]:
     return [int(found) for found in dict.fromkeys(_TENSOR.findall(bytes(raw)))]
-
-
-def _groups(nodes: Sequence[_Node]) -> dict[object, _Group]:
-    """Process groups by name, and by the number that nodes call them by in older releases."""
-    found: dict[object, _Group] = {}
-    for node in nodes:
-        if node.name != _GROUPS:
-            continue
-        for group in _listed(node):
-            name, size, ranks = group.get("pg_name"), group.get("group_size"), group.get("ranks")
-            if type(name) is not str:
-                continue
-            listed = ranks if isinstance(ranks, list) and all(type(rank) is int for rank in ranks) else []
-            known = _Group(
-                name,
-                size if type(size) is int and 0 < size < _INT64_LIMIT else None,
-                str(listed) if listed else None,
-            )
-            found[name] = known
-            if type(pointer := group.get("backend_id")) is int:
-                found[pointer] = known
-    return found
-
-
-def _listed(node: _Node) -> Iterator[dict[str, Any]]:
-    """The groups: JSON in a string, the only input."""
-    inputs = _plain_list(node.sides()[0].values)
-    if inputs and type(inputs[0]) is str:
-        listed = _plain_list(msgspec.Raw(inputs[0].encode()))
-        yield from (one for one in listed if isinstance(one, dict))
-
-
-def _collective(
-    node: _Node,
-    attributes: Mapping[str, Any],
-    inputs: _Values,
-    groups: Mapping[object, _Group],
-    number: Callable[[str], int | None],
-) -> dict[str, object]:
-    """What the node says about a collective: its attributes, else its inputs relative to the name."""
-    if node.name != _COLLECTIVE:
-        return {}
-    values = _plain_list(inputs.values)
-    at = _place_of_name(values, _plain_list(inputs.types))
-    name, sequence, group = (values[at], _first_int(values[at - 3]), values[at - 2]) if at else (None,) * 3
-    named = attributes.get("pg_name")
-    if type(named) is not str:
-        named = group[0] if isinstance(group, list) and group and type(group[0]) is str else None
-    known = groups.get(named) if named is not None else groups.get(group) if type(group) is int else None
-    size = number("pg_size")
-    return {
-        "collective": _text(attributes.get("collective_name")) or name,
-        "process_group": named if named is not None else known.name if known else None,
-        "group_size": size if size is not None or known is None else known.size,
-        "group_ranks": known.ranks if known else None,
-        "collective_seq": sequence,
-        "dtype": _text(attributes.get("dtype")),
-        "in_elements": number("in_msg_nelems"),
-        "out_elements": number("out_msg_nelems"),
-    }
-
-
-def _plain_list(raw: msgspec.Raw) -> list[Any]:
-    """The decoded list; empty if it is something else."""
-    try:
-        found = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return []
-    return found if isinstance(found, list) else []
-
-
-def _place_of_name(values: Sequence[Any], types: Sequence[Any]) -> int | None:
-    """The index of the collective's name, the first text behind number, group and rank; None without one."""
-    pairs = enumerate(zip(values, types, strict=False))
-    return next((at for at, (value, kind) in pairs if at >= 3 and kind == "String" and _text(value)), None)
-
-
-def _text(value: object) -> str | None:
-    return value if type(value) is str and value else None
-
-
-def _first_int(value: object) -> int | None:
-    """A number, or the first of a pair (number, whether it is point-to-point)."""
-    first = value[0] if isinstance(value, list) and value else value
-    return first if type(first) is int and 0 <= first < _INT64_LIMIT else None
 
 
 NAME: Final = "execution_trace"

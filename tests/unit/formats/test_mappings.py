@@ -18,12 +18,17 @@ OTHERS = {
         "op", "path", "module_path", "class_path", "pass", "model_flop", "hardware_flop", "read_bytes",
         "write_bytes", "bound", "family", "dtype", "compute_dtype", "dtype_known",
     },
+    "execution_collectives": {"place"},
     "nsight_compute": {"unusable", "own_decimal"},
     "rocprofv3_gpus": {"handle", "number"},
     "rocprofv3_process": {"subject", "handle", "number", "kernel_id", "kind", "operation"},
 }  # fmt: skip
 # What is filled in place of activities.
-TABLES = {"timeline_elements": "memory_timeline", "nsight_compute": "kernel_metrics"}
+TABLES = {
+    "timeline_elements": "memory_timeline",
+    "nsight_compute": "kernel_metrics",
+    "execution_collectives": "execution_nodes",
+}
 HELPERS = {"part", "file_row", "rule", "rows", "example", "node", "process", "process_device"}
 
 
