@@ -150,7 +150,7 @@ def _collectives(said: list[dict[str, object]]) -> list[dict[str, Any]]:
 def _number(
     attributes: Mapping[str, Any], notes: Notes, name: str, none: Sequence[object] = (None,)
 ) -> int | None:
-    """The value of an attribute; null for those that mean none, and if it is no number."""
+    """The number in an attribute; null for numbers that mean none and for other values."""
     value = attributes.get(name)
     if value in none:
         return None
