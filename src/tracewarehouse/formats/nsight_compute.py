@@ -71,14 +71,14 @@ def table(found: Iterable[dict[str, str]], notes: Notes) -> pa.Table:
         texts = {name: pa.array([row.get(name.replace("_", " ")) for _, row in some], text) for name in names}
         given.append(texts | {"metric_id": ids})
 
-    def selected(decimal: str) -> Iterator[pa.Table]:
-        sql = engine.sql_with_params(contract, {"decimal": decimal})
-        return (run_sql_over(sql, columns) for columns in given)
+    def selected(columns: dict[str, pa.Array], decimal: str) -> pa.Table:
+        return run_sql_over(engine.sql_with_params(contract, {"decimal": decimal}), columns)
 
-    shown = (each.column("own_decimal").drop_null() for each in selected("."))
+    shown = (selected(columns, ".").column("own_decimal").drop_null() for columns in given)
     decimal = next((each[0].as_py() for each in shown if len(each)), ".")
     done = [schema.empty_table()]
-    for each in selected(decimal):
+    while given:
+        each = selected(given.pop(0), decimal)
         for example in pc.list_flatten(each.column("unusable")).drop_null().to_pylist():
             notes.add("unusable_value", 1, example)
         # A copy: what DuckDB returned is freed with the last of its columns.
