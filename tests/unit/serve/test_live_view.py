@@ -101,7 +101,7 @@ def test_a_reader_walks_from_the_list_to_sql(server: Server, window: Browser) ->
     window.driver.find_element("id", "words").send_keys(" ")
 
     window.driver.find_element("link text", "slow").click()
-    assert window.driver.current_url == f"{server.base}/report?run=slow%40v1"
+    until(lambda: window.driver.current_url == f"{server.base}/report?run=slow%40v1")
     assert "Rank 1 is late" in text_of(window, ".answer") and text_of(window, ".bar .shown") == "slow@v1"
     window.run("document.querySelector('#theme').click()")
     assert window.run("return document.documentElement.dataset.theme") in ("dark", "light"), "its script runs"
@@ -113,7 +113,7 @@ def test_a_reader_walks_from_the_list_to_sql(server: Server, window: Browser) ->
     for box in window.driver.find_elements("css selector", "#runs tbody input"):
         box.click()
     click(window, "#compare")
-    assert window.driver.current_url == f"{server.base}/report?run=fast%40v1&head=slow%40v1"
+    until(lambda: window.driver.current_url == f"{server.base}/report?run=fast%40v1&head=slow%40v1")
     assert "slower" in text_of(window, ".answer")
 
     sql = "SELECT range AS n, 'x' || range AS name FROM range(250)"
@@ -142,13 +142,14 @@ def test_analyses_have_parameters_a_chart_and_a_table(server: Server, window: Br
     window.driver.get(f"{server.base}/analyses")
     window.driver.find_element("css selector", "#analyses input").send_keys("stream_idle")
     window.driver.find_element("link text", "stream_idle").click()
-    assert window.driver.current_url.endswith("/show?analysis=stream_idle&run=slow%40v1")
+    until(lambda: window.driver.current_url.endswith("/show?analysis=stream_idle&run=slow%40v1"))
     rows = window.cells("stream_idle")
     assert len(rows) > 1 and window.run("return document.querySelectorAll('figure svg').length") == 1
     window.driver.find_element("css selector", ".bar [name=kernel_wait_ns]").send_keys("1s")
     window.driver.find_element("css selector", ".bar [name=rank]").send_keys("1")
     click(window, ".bar form button")
-    assert "kernel_wait_ns=1s" in window.driver.current_url and len(window.cells("stream_idle")) < len(rows)
+    until(lambda: "kernel_wait_ns=1s" in window.driver.current_url)
+    assert len(window.cells("stream_idle")) < len(rows)
     assert text_of(window, ".bar .shown") == "slow@v1"
     window.driver.get(f"{server.base}/show?analysis=step_summary&run=slow@v1&chart=period_ns")
     assert text_of(window, "figcaption") == "period_ns by step"
