@@ -149,9 +149,10 @@ def test_a_gate_guards_against_the_return_of_a_kernel(tmp_path: Path) -> None:
         wh.ingest(tmp_path / "traces" / run, run=run)
     guard = "kernel_summary.sum_ns[name=old,absent=0]<=40ns"
     (passed,) = wh.diff("b", "a").changes(gates=[guard]).gates
-    assert (passed.outcome, passed.base, passed.head) == ("pass", 50.0, 0.0)
+    # Runs without steps are compared per second of the GPU window, here 50 of 110 ns.
+    assert (passed.outcome, passed.base, passed.head) == ("pass", pytest.approx(50e9 / 110), 0.0)
     (failed,) = wh.diff("a", "b").changes(gates=[guard]).gates
-    assert (failed.outcome, failed.head) == ("fail", 50.0)
+    assert (failed.outcome, failed.head) == ("fail", passed.base)
     with pytest.raises(UnknownName, match="unknown name of kernel_summary"):
         wh.diff("a", "b").changes(gates=[guard.replace("old,absent=0", "none")])
     assert cli_runner.tw("diff", "a", "b", "-w", wh.root, "--gate", "step_time<=3q").code == 2
