@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_LIMITS: Final = Limits()
 # Reading less takes no longer than opening the file for shells, which needs 50 MB.
-_LONG_READ_BYTES: Final = 16 << 20
+_LONG_READ_BYTES: Final = 32 << 20
 P = ParamSpec("P")
 R = TypeVar("R")
 
