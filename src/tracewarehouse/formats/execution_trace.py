@@ -16,8 +16,7 @@ import pyarrow as pa
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import PartFormat
-from tracewarehouse.formats.kineto.columns import run_sql_over
-from tracewarehouse.formats.mapped import RAW_TYPES, contract_of
+from tracewarehouse.formats.mapped import RAW_TYPES, contract_of, selected
 from tracewarehouse.formats.source_tables import Notes, RecordSource, declared_columns, short_text
 from tracewarehouse.late_regex import late_regex
 
@@ -142,8 +141,7 @@ def _collectives(said: list[dict[str, object]]) -> list[dict[str, Any]]:
     contract = contract_of("execution_collectives")
     schema = pa.schema([(name, RAW_TYPES[type_]) for name, type_ in contract.raw_tables[0].columns])
     given = pa.Table.from_pylist(said, schema)
-    columns = dict(zip(given.column_names, given.columns, strict=True))
-    found: list[dict[str, Any]] = run_sql_over(contract.body, columns).to_pylist()
+    found: list[dict[str, Any]] = selected(contract.name, {"given": given}).to_pylist()
     return found
 
 

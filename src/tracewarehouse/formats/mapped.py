@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from hashlib import sha256
 from itertools import pairwise
@@ -178,7 +179,7 @@ def map_tables(
     from tracewarehouse.duck import engine
 
     with (
-        temporary_folder() as spill,
+        temporary_folder() if apart else nullcontext() as spill,
         engine.connect(threads=1, temp_directory=spill) if apart else engine.scratch(threads=1) as con,
     ):
         for table in contract.raw_tables:
@@ -189,6 +190,17 @@ def map_tables(
         for batch in found.to_arrow_reader(_BATCH_ROWS):
             for part in _parts(_without_findings(batch, notes)):
                 _add(part, types, rows)
+
+
+def selected(name: str, tables: Mapping[str, pa.Table], **params: object) -> pa.Table:
+    """What a contract selects from tables; those that are missing have no rows."""
+    from tracewarehouse.duck import engine
+
+    contract = contract_of(name)
+    with engine.scratch(threads=1) as con:
+        for table in contract.raw_tables:
+            register(con, table, arrow_table(table, name, tables.get(table.name, pa.table({}))))
+        return con.sql(engine.sql_with_params(contract, engine.bind(contract, params))).to_arrow_table()
 
 
 def register(con: Connection, table: RawTable, batches: pa.RecordBatchReader, *, copy: bool = False) -> None:

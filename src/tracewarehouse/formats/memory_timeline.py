@@ -14,10 +14,9 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Outcome, PartFormat
 from tracewarehouse.formats.file_text import holds_objects
 from tracewarehouse.formats.kineto.batches import Spill
-from tracewarehouse.formats.kineto.columns import run_sql_over
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.scanner import strict_elements, strings
-from tracewarehouse.formats.mapped import contract_of
+from tracewarehouse.formats.mapped import selected
 from tracewarehouse.formats.source_tables import TextSource, declared_columns
 from tracewarehouse.late_regex import late_regex
 
@@ -32,12 +31,11 @@ CATEGORIES: Final = (
 
 def rows(elements: pa.Array, first: int) -> pa.RecordBatch:
     """One row per minified element; `first` is the position of the first element."""
-    from tracewarehouse.duck import engine
-
     names = {"actions": " ".join(ACTIONS[1:]), "categories": " ".join(CATEGORIES)}
-    sql = engine.sql_with_params(contract_of("timeline_elements"), names)
     ids = pa.array(np.arange(first, first + len(elements)))
-    found = run_sql_over(sql, {"element": elements}).add_column(0, "event_id", ids)
+    found = selected("timeline_elements", {"given": pa.table({"element": elements})}, **names).add_column(
+        0, "event_id", ids
+    )
     return found.combine_chunks().to_batches()[0].cast(declared_columns(TABLE))
 
 

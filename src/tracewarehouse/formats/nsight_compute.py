@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import PartFormat
-from tracewarehouse.formats.kineto.columns import run_sql_over
-from tracewarehouse.formats.mapped import contract_of
+from tracewarehouse.formats.mapped import contract_of, selected
 from tracewarehouse.formats.source_tables import Notes, RecordSource, declared_columns
 from tracewarehouse.late_regex import late_regex
 
@@ -59,26 +58,23 @@ def metrics(rows: Iterable[Sequence[str]], path: Path) -> Iterator[dict[str, str
 
 def table(found: Iterable[dict[str, str]], notes: Notes) -> pa.Table:
     """The rows in base units; a value that is not a number is a text."""
-    from tracewarehouse.duck import engine
-
     contract, schema = contract_of(NAME), declared_columns(TABLE, encoded=True)
     text = schema.field("text").type
     names = [name for name, _ in contract.raw_tables[0].columns]
-    given: list[dict[str, pa.Array]] = []
+    given: list[pa.Table] = []
     rows = enumerate(found)
     while some := list(islice(rows, _BATCH_ROWS)):
         ids = pa.array([place for place, _ in some])
         texts = {name: pa.array([row.get(name.replace("_", " ")) for _, row in some], text) for name in names}
-        given.append(texts | {"metric_id": ids})
+        given.append(pa.table(texts | {"metric_id": ids}))
 
-    def selected(columns: dict[str, pa.Array], decimal: str) -> pa.Table:
-        return run_sql_over(engine.sql_with_params(contract, {"decimal": decimal}), columns)
-
-    shown = (selected(columns, ".").column("own_decimal").drop_null() for columns in given)
+    shown = (
+        selected(NAME, {"given": columns}, decimal=".").column("own_decimal").drop_null() for columns in given
+    )
     decimal = next((each[0].as_py() for each in shown if len(each)), ".")
     done = [schema.empty_table()]
     while given:
-        each = selected(given.pop(0), decimal)
+        each = selected(NAME, {"given": given.pop(0)}, decimal=decimal)
         for example in pc.list_flatten(each.column("unusable")).drop_null().to_pylist():
             notes.add("unusable_value", 1, example)
         # A copy: what DuckDB returned is freed with the last of its columns.

@@ -14,20 +14,16 @@ import pyarrow as pa
 
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import PartFormat
-from tracewarehouse.formats.mapped import contract_of
+from tracewarehouse.formats.mapped import selected
 from tracewarehouse.formats.pickles.reader import PlainSource
 from tracewarehouse.late_regex import late_regex
 
 
 def contradictions(tables: Mapping[str, pa.Table]) -> list[tuple[str, int, str]]:
     """What contradicts itself in a snapshot: rule, rows and the first example."""
-    from tracewarehouse.duck import engine
-
-    with engine.shared(1) as con:
-        contract = contract_of("snapshot_contradictions")
-        for table in contract.raw_tables:
-            con.register(table.name, tables[f"snapshot_{table.name}"])
-        return con.execute(contract.body).fetchall()
+    views = {name.removeprefix("snapshot_"): table for name, table in tables.items()}
+    found = selected("snapshot_contradictions", views).to_pylist()
+    return [(each["rule"], each["rows"], each["example"]) for each in found]
 
 
 SNAPSHOT: Final = "memory_snapshot"

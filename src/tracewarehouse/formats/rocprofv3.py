@@ -22,7 +22,7 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import Part, PartFile, PartFormat, numbered
 from tracewarehouse.formats.file_text import csv_tables, head_of, read_text
-from tracewarehouse.formats.mapped import arrow_table, contract_of, map_tables, register
+from tracewarehouse.formats.mapped import arrow_table, contract_of, map_tables, selected
 from tracewarehouse.formats.perfetto import Records
 from tracewarehouse.formats.protobuf import decoded
 from tracewarehouse.formats.source_tables import CollectedSource, TextSource, counted, header_of, to_ints
@@ -118,17 +118,6 @@ class _Source(CollectedSource):
         return arrow_table(table, NAME, found)
 
 
-def _selected(name: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """What a contract selects from tables."""
-    from tracewarehouse.duck import engine
-
-    contract = contract_of(name)
-    with engine.scratch(threads=1) as con:
-        for table in contract.raw_tables:
-            register(con, table, arrow_table(table, NAME, tables.get(table.name, _NONE)))
-        return con.sql(contract.body).to_arrow_table()
-
-
 class Rocprofv3Source(TextSource, _Source):
     """Reads JSON."""
 
@@ -154,7 +143,7 @@ class Rocprofv3Source(TextSource, _Source):
             name: pa.table({"json": [msgspec.json.encode(one).decode(errors="replace") for one in each]})
             for name, each in about.items()
         }
-        described = _selected("rocprofv3_process", tables)
+        described = selected("rocprofv3_process", tables)
         subjects = described.column("subject")
         found = {name: described.filter(pc.equal(subjects, name)) for name in (*_NAMED, *_DESCRIBED)}
         found |= {name: _with_names(table, name, found) for name, table in records.items()}
@@ -200,7 +189,7 @@ class Rocprofv3CsvSource(_Source):
         pid = next(named, None) or (_PID.match(self._path.name) or ("", "0"))[1]
         for file in files.values():
             self._notes.add("table_not_read", 1, file.name)
-        return found | {"gpus": _selected("rocprofv3_gpus", found)}, pid
+        return found | {"gpus": selected("rocprofv3_gpus", found)}, pid
 
     def _records(self, file: Path) -> pa.Table:
         """The rows of a file: integers in columns that have nothing else, texts in the others."""
@@ -246,7 +235,7 @@ class Rocprofv3PerfettoSource(TextSource, _Source):
         others = records.slices - sum(table.num_rows for table in found.values())
         self._notes.add("table_not_read", int(counters > 0), counted(counters, "value") + " of counters")
         self._notes.add("table_not_read", int(others > 0), counted(others, "slice") + " of other categories")
-        return found | {"gpus": _selected("rocprofv3_gpus", found)}, records.pid
+        return found | {"gpus": selected("rocprofv3_gpus", found)}, records.pid
 
 
 def _csv_name_of(path: Path) -> str:
@@ -292,7 +281,7 @@ def _with_names(records: pa.Table, table: str, described: Mapping[str, pa.Table]
         return records
     markers = described["markers"] if table == "marker_api" else _NONE
     tables = {"records": records, "names": described[table], "markers": markers}
-    names = _selected("rocprofv3_names", tables)["name"]
+    names = selected("rocprofv3_names", tables)["name"]
     if not names.null_count:
         records = records.drop_columns("operation")
     return records.append_column("Direction" if table == _COPIES else "Function", names)
